@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use evaluators::Network;
 use game::{Environments, Game, Losses, mix};
-use inference::{Cache, Evaluator, LatentModel};
+use inference::{Evaluator, LatentModel, WeightsCache};
 use selfplay::{EpisodeProgress, Episodes, Error, FinishedEpisode, LatentEpisodes, Round, Settings};
 use service::trace::TraceContext;
 
@@ -155,7 +155,12 @@ impl<G: Game> Play<G> {
 
     /// Calls the episodes and measures the call; `None` without a network. `trace` is the context of the first batch,
     /// if it is traced. Only a search by the rules uses the cache.
-    pub(crate) fn call(&mut self, pace: Pace, cache: Option<&Cache>, trace: Option<TraceContext>) -> Option<Call> {
+    pub(crate) fn call(
+        &mut self,
+        pace: Pace,
+        cache: Option<WeightsCache<'_>>,
+        trace: Option<TraceContext>,
+    ) -> Option<Call> {
         match self.driver.as_mut()? {
             Driver::Rules { episodes, evaluator } => Some(timed(evaluator.as_mut()?, trace, |evaluator| match pace {
                 Pace::Advance => episodes.advance(evaluator, cache).map_err(Error::Model),

@@ -81,6 +81,7 @@ impl<G: Game> Reanalyst<G> {
         match self.around.network(&self.game, &published, self.network.is_some()) {
             Ok(Some(network)) => {
                 self.network = Some(network);
+                self.around.loaded(&published);
                 self.searches.restart();
             }
             // Another thread prepares it.
@@ -96,9 +97,7 @@ impl<G: Game> Reanalyst<G> {
     fn advance(&mut self) -> anyhow::Result<()> {
         let result = match &mut self.network {
             None => return Ok(()),
-            Some(Network::Evaluator(evaluator)) => {
-                self.searches.advance(evaluator.as_mut(), self.around.cache.as_deref())
-            }
+            Some(Network::Evaluator(evaluator)) => self.searches.advance(evaluator.as_mut(), self.around.cached()),
             Some(Network::Latent(model)) => self.searches.advance_latent(model.as_mut()),
         };
         match result {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
 use game::{Environments, Game, Losses, mix};
 use games::{GameKind, Recorded};
-use inference::Cache;
+use inference::{Cache, WeightsCache};
 use proto::servers::Servers;
 use proto::weights::Published;
 use selfplay::Reanalysis;
@@ -78,6 +78,7 @@ impl Workers {
             freshness,
             finished: sender,
             cache,
+            cached_weights: 0,
             readiness,
             drain: drain.clone(),
             runtime: Handle::current(),
@@ -195,7 +196,9 @@ pub(crate) struct ThreadContext {
     pub(crate) weights: Weights,
     freshness: Freshness,
     finished: mpsc::Sender<Finished>,
-    pub(crate) cache: Option<Arc<Cache>>,
+    cache: Option<Arc<Cache>>,
+    /// The key of the weights that the thread plays with.
+    cached_weights: u64,
     readiness: Readiness,
     pub(crate) drain: Drain,
     pub(crate) runtime: Handle,
@@ -222,6 +225,19 @@ impl ThreadContext {
             return Ok(self.backend.try_build_network(&manifest, &published.bytes)?);
         }
         Ok(Some(self.backend.build_network(&manifest, &published.bytes)?))
+    }
+
+    /// The cached answers of the thread's weights.
+    pub(crate) fn cached(&self) -> Option<WeightsCache<'_>> {
+        self.cache.as_deref().map(|cache| cache.of(self.cached_weights))
+    }
+
+    /// Notes that the thread plays with these weights from now on, and empties the cache of others.
+    pub(crate) fn loaded(&mut self, published: &Published) {
+        self.cached_weights = published.manifest.digest.key();
+        if let Some(cache) = &self.cache {
+            cache.retain(&[self.cached_weights]);
+        }
     }
 
     /// Waits for `event`, at most until the process drains, for which it returns `None`; no time of self-play is
@@ -317,7 +333,7 @@ impl<G: Game> Worker<G> {
         if !self.play.is_loaded() {
             return Ok(());
         }
-        let (cache, trace) = (self.around.cache.as_deref(), self.traces.begin_evaluation());
+        let (cache, trace) = (self.around.cached(), self.traces.begin_evaluation());
         let Some(Call { result, parts, shown }) = self.play.call(pace, cache, trace) else { return Ok(()) };
         self.traces.advanced(&self.play, parts, shown);
         self.budget.played(parts.sum());
@@ -403,9 +419,7 @@ impl<G: Game> Worker<G> {
             metrics::unfinished(dropped);
             self.traces = Traces::new(self.play.slots());
         }
-        if let Some(cache) = &self.around.cache {
-            cache.forget_before(version.0);
-        }
+        self.around.loaded(&published);
         self.around.readiness.ready();
         metrics::loaded(version.0, self.around.backend.describe());
         tracing::debug!(%version, "new weights");

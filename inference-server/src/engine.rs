@@ -26,7 +26,7 @@ use crate::rejection::Rejection;
 use crate::versions::{Version, Versions};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// The interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
@@ -151,8 +151,18 @@ impl Handle {
     /// # Errors
     /// [`Rejection`] if there is no answer.
     pub async fn evaluate(&self, request: EvalRequest) -> Result<Answer, Rejection> {
+        self.evaluate_with(None, request).await
+    }
+
+    /// Evaluates as [`evaluate`](Self::evaluate) does, with the given weights, if any, whatever version the request
+    /// names.
+    pub(crate) async fn evaluate_with(
+        &self,
+        version: Option<Arc<Version>>,
+        request: EvalRequest,
+    ) -> Result<Answer, Rejection> {
         let deadline = request.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
-        let answer = self.evaluate_by(request, deadline).await;
+        let answer = self.evaluate_by(version, request, deadline).await;
         if let Err(rejection) = &answer {
             metrics::rejected(rejection);
             let counts = &mut self.shared.state.lock().counts;
@@ -164,11 +174,19 @@ impl Handle {
         answer
     }
 
-    async fn evaluate_by(&self, request: EvalRequest, deadline: Instant) -> Result<Answer, Rejection> {
+    async fn evaluate_by(
+        &self,
+        version: Option<Arc<Version>>,
+        request: EvalRequest,
+        deadline: Instant,
+    ) -> Result<Answer, Rejection> {
         if request.batch.is_empty() {
             return Err(Rejection::Shape("a request has at least one position".to_owned()));
         }
-        let version = self.version(request.version, request.batch.len(), deadline).await?;
+        let version = match version {
+            Some(version) => version,
+            None => self.version(request.version, request.batch.len(), deadline).await?,
+        };
         request
             .batch
             .check(version.shape(), version.actions(), request_positions_max(version.shape(), version.actions()))
@@ -224,14 +242,17 @@ impl Handle {
         self.shared.state.lock().queue.set_batch_max(batch_max);
     }
 
-    /// Returns the version that answers requests without a version.
-    pub(crate) fn newest(&self) -> Option<u64> {
-        self.shared.versions.newest().map(|version| version.number())
+    /// Returns the version that answers a request for `number`, or for the newest; `None` if it is not served now.
+    pub(crate) fn resident(&self, number: Option<u64>) -> Option<Arc<Version>> {
+        match number {
+            Some(number) => self.shared.versions.get(number),
+            None => self.shared.versions.newest(),
+        }
     }
 
-    /// The numbers of the served versions, ascending.
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.shared.versions.numbers()
+    /// The keys of the served weights.
+    pub(crate) fn keys(&self) -> Vec<u64> {
+        self.shared.versions.keys()
     }
 
     /// Stops the threads and rejects the waiting requests.
@@ -275,10 +296,10 @@ impl Shared {
         reply: oneshot::Sender<Result<Answer, Rejection>>,
     ) -> Result<(), Rejection> {
         let now = self.now();
-        let (positions, number) = (request.batch.len(), version.number());
+        let (positions, weights) = (request.batch.len(), version.key());
         let waiting = Waiting { version, batch: request.batch, since: now, reply };
         let deadline = Some(deadline.saturating_duration_since(self.begun));
-        let queued = Request { client: request.client, version: number, positions, deadline, payload: waiting };
+        let queued = Request { client: request.client, weights, positions, deadline, payload: waiting };
         let mut state = self.state.lock();
         if state.is_draining {
             return Err(Rejection::Draining);

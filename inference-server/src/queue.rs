@@ -47,8 +47,8 @@ const MARGIN: u32 = 2;
 pub struct Request<T> {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
-    /// The weights version that must answer; all requests of a batch have the same one.
-    pub version: u64,
+    /// The key of the weights that must answer; all requests of a batch have the same one.
+    pub weights: u64,
     /// The number of positions.
     pub positions: usize,
     /// The deadline of the answer.
@@ -220,13 +220,13 @@ impl<T> Queue<T> {
     /// Returns the next step of a free evaluator. The caller reports each batch as [`done`](Self::done).
     pub fn next(&mut self, now: Duration) -> Next<T> {
         let Some(first) = self.first() else { return Next::Wait(None) };
-        let (since, version) = (first.0, first.1.version);
+        let (since, weights) = (first.0, first.1.weights);
         let due = self.oldest().unwrap_or(since).saturating_add(self.settings.delay);
         let is_full = self.waiting >= self.settings.batch_max;
         if !is_full && now < due {
             return Next::Wait(Some(due));
         }
-        let requests = self.take(version);
+        let requests = self.take(weights);
         let positions: usize = requests.iter().map(|request| request.positions).sum();
         self.waiting -= positions;
         self.in_flight += positions;
@@ -282,8 +282,8 @@ impl<T> Queue<T> {
         self.clients.values().filter_map(|client| client.requests.front()).map(|(since, _)| *since).min()
     }
 
-    /// Takes requests of `version` for one batch, in turns.
-    fn take(&mut self, version: u64) -> Vec<Request<T>> {
+    /// Takes requests of `weights` for one batch, in turns.
+    fn take(&mut self, weights: u64) -> Vec<Request<T>> {
         let share = (self.settings.batch_max / self.turns.len().max(1)).max(1);
         let (mut taken, mut room) = (Vec::new(), self.settings.batch_max);
         let mut credit = Some(share);
@@ -292,7 +292,7 @@ impl<T> Queue<T> {
                 let Some(client) = self.clients.get_mut(id) else { continue };
                 client.credit = client.credit.saturating_add(more);
                 while let Some((_, request)) = client.requests.front()
-                    && request.version == version
+                    && request.weights == weights
                     && (request.positions <= room || taken.is_empty())
                 {
                     if request.positions > client.credit {

@@ -36,6 +36,11 @@ impl Version {
         self.manifest.version.0
     }
 
+    /// The key of the weights, which differs from that of other weights with the same number.
+    pub(crate) fn key(&self) -> u64 {
+        self.manifest.digest.key()
+    }
+
     pub(crate) fn shape(&self) -> ObservationShape {
         let architecture = &self.manifest.architecture;
         ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width }
@@ -93,6 +98,11 @@ impl Versions {
         let mut numbers: Vec<u64> = self.shelf.read().iter().map(|version| version.number()).collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// The keys of the served weights, in the order of arrival.
+    pub(crate) fn keys(&self) -> Vec<u64> {
+        self.shelf.read().iter().map(|version| version.key()).collect()
     }
 
     /// Returns a receiver of the newest version.

@@ -40,8 +40,10 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
 #[cfg(test)]
 mod tests {
     use inference::TrainingKernel;
+    use training::{MomentFormat, Recompute};
 
     use super::*;
+    use crate::config::{MomentsKind, RecomputeKind};
 
     #[test]
     fn each_optimiser_has_its_own_weight_decay() {
@@ -52,6 +54,63 @@ mod tests {
         assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
         assert_eq!(trainer(OptimiserKind::Lion), (Optimiser::lion(), 1e-2));
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
+    }
+
+    /// The expectation names every field, so that a new one fails to compile here.
+    #[test]
+    fn every_key_of_training_steps_reaches_the_trainer() {
+        let section = LearnerSection {
+            optimiser: OptimiserKind::Sgd,
+            momentum: 0.75,
+            l2: 0.125,
+            moments: MomentsKind::Int8,
+            learning_rate: 0.5,
+            warm_up_steps: 7,
+            learning_rate_decay: DecayKind::Steps,
+            learning_rate_step_factor: 0.25,
+            learning_rate_steps: vec![0.375],
+            gradient_clip_norm: 3.0,
+            ema_decay: 0.875,
+            swa_start: 0.625,
+            value_loss_weight: 1.5,
+            consistency_loss_weight: 2.5,
+            kernel: TrainingKernel::Libtorch,
+            micro_batch: 48,
+            recompute: RecomputeKind::Blocks,
+            ..LearnerSection::default()
+        };
+        let defaults = TrainerSettings::default();
+        let expected = TrainerSettings {
+            optimiser: Optimiser::Sgd { momentum: 0.75 },
+            moments: MomentFormat::Int8,
+            learning_rate: 0.5,
+            warm_up_steps: 7,
+            decay: Decay::Steps { factor: 0.25, at: vec![0.375] },
+            weight_decay: 0.125,
+            gradient_clip_norm: 3.0,
+            ema_decay: 0.875,
+            swa_start: Some(0.625),
+            value_loss_weight: 1.5,
+            consistency_loss_weight: 2.5,
+            tower: TrainingKernel::Libtorch,
+            micro_batch: 48,
+            recompute: Recompute::Blocks,
+            // These follow from the device, and progress is set by the schedule.
+            precision: defaults.precision,
+            is_adaptive: defaults.is_adaptive,
+            decay_steps: defaults.decay_steps,
+        };
+        assert_eq!(trainer_settings(&section), expected);
+        let adamw = LearnerSection {
+            optimiser: OptimiserKind::Adamw,
+            weight_decay: 0.0625,
+            learning_rate_decay: DecayKind::Linear,
+            learning_rate_ratio_min: 0.1875,
+            ..section
+        };
+        let decay = Decay::Linear { floor: 0.1875 };
+        let expected = TrainerSettings { optimiser: Optimiser::adamw(), weight_decay: 0.0625, decay, ..expected };
+        assert_eq!(trainer_settings(&adamw), expected);
     }
 
     #[test]
@@ -74,18 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_kernel_trains() {
-        let kernel = |kernel| trainer_settings(&LearnerSection { kernel, ..LearnerSection::default() }).tower;
-        assert_eq!(kernel(TrainingKernel::Auto), TrainingKernel::Auto);
-        assert_eq!(kernel(TrainingKernel::Libtorch), TrainingKernel::Libtorch);
-    }
-
-    #[test]
     fn the_settings_of_memory_reach_the_trainer() {
-        use training::{MomentFormat, Recompute};
-
-        use crate::config::{MomentsKind, RecomputeKind};
-
         let of = |moments, recompute| {
             let trainer = trainer_settings(&LearnerSection { moments, recompute, ..LearnerSection::default() });
             (trainer.moments, trainer.recompute)

@@ -16,6 +16,7 @@ pub use needles::found;
 pub use program::Program;
 
 use crate::process::{get, program, run, value_of, wait_until};
+use crate::skip;
 
 /// The admin port of every container.
 const ADMIN_PORT: u16 = 9100;
@@ -36,20 +37,20 @@ pub struct Compose {
 
 impl Compose {
     /// Builds images of the built binaries, and makes certificates, tokens and the run file of `game` with `changes`
-    /// (TOML) merged into it. Returns `None`, with the reason on standard error, if this machine has no Docker engine
-    /// or no Compose.
+    /// (TOML) merged into it. Returns `None`, and [skips](fn@skip) the test, if this machine has no Docker engine or no
+    /// Compose.
     ///
     /// # Errors
     /// An image, a certificate or a file cannot be made.
-    #[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
+    #[allow(clippy::print_stderr, reason = "the output of tests must show which Compose it was")]
     pub fn new(game: &str, changes: &str) -> anyhow::Result<Option<Self>> {
         let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
         if !local || docker(&["version"]).is_err() {
-            eprintln!("SKIPPED: there is no Docker engine on this machine");
+            skip("docker", "there is no Docker engine on this machine");
             return Ok(None);
         }
         let Some(program) = Program::on_this_machine()?.into_iter().next() else {
-            eprintln!("SKIPPED: there is neither `docker compose` nor `docker-compose`");
+            skip("docker", "there is neither `docker compose` nor `docker-compose`");
             return Ok(None);
         };
         eprintln!("by compose {}", program.version()?);

@@ -11,13 +11,12 @@ use tokio::runtime::Runtime;
 
 /// Returns the network; `None` if this machine cannot create one, which fails the test if `ZEROFLEET_CHAOS_SECONDS` is
 /// set.
-#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn network(seed: u64) -> Option<Network> {
     match Network::new(Fleet::hosts(), seed) {
         Ok(network) => Some(network),
         Err(error) => {
             assert!(std::env::var_os("ZEROFLEET_CHAOS_SECONDS").is_none(), "no network can be made: {error:#}");
-            eprintln!("SKIPPED: chaos needs Linux, root, /dev/net/tun and `ip`: {error:#}");
+            tests::skip("tun", format_args!("chaos needs Linux, root, /dev/net/tun and `ip`: {error:#}"));
             None
         }
     }

@@ -51,12 +51,10 @@ fn newest_checkpoint(run: &Path) -> Option<u64> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
 fn a_full_disk_is_reported_without_a_restart_or_damage_and_checkpoints_continue_once_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(folder.path().join("disk")) else {
-        eprintln!("skipped: only root can mount a small disk");
-        return;
+        return tests::skip("mount", "only root can mount a small disk");
     };
     let mut run = TrainingRun::new(&disk.0, folder.path()).unwrap();
     run.start().unwrap();

@@ -74,13 +74,11 @@ const EVERYTHING: [(Role, &str); 7] = [
 ];
 
 /// Returns Prometheus and `promtool`; `None` if they cannot be found or downloaded, which fails the test in CI.
-#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn tools() -> Option<PrometheusTools> {
     match PrometheusTools::find(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap() {
         Ok(tools) => Some(tools),
         Err(why) => {
-            assert!(std::env::var_os("CI").is_none(), "CI has a Prometheus: {why}");
-            eprintln!("SKIPPED: no Prometheus: {why}");
+            tests::skip("prometheus", why);
             None
         }
     }
@@ -111,14 +109,12 @@ fn every_alert_fires_on_made_up_series_and_no_other_does() {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn dashboards_are_of_the_types_that_grafana_publishes() {
     let requirements = python_folder().join("grafana-requirements.txt");
     // Grafana's packages have their own folder, beside that of the packages for clients.
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana");
     let Some(found) = Python::with_version(&requirements, &packages, GRAFANA_PYTHON).unwrap() else {
-        assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.11 or newer with pip");
-        eprintln!("SKIPPED: no Python 3.11 or newer with pip was found as $PYTHON, `python3` or `python`");
+        tests::skip_python("3.11");
         return;
     };
     let dashboards: Vec<String> = watched_fleet::dashboards().iter().map(|path| path.display().to_string()).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use games::ConnectFour;
-use inference::Cache;
+use inference::{Cache, WeightsCache};
 use network_cpu::{KernelVariant, Tower, TowerEvaluator};
 use selfplay::{Episodes, FinishedEpisode, Settings};
 use weights::{Architecture, WeightsVersion};
@@ -31,7 +31,7 @@ fn weights() -> Arc<Tower> {
 }
 
 /// Returns the games of one thread: the first episodes of each slot, in order.
-fn play(tower: &Arc<Tower>, cache: Option<&Cache>, thread: u64) -> Vec<FinishedEpisode> {
+fn play(tower: &Arc<Tower>, cache: Option<WeightsCache<'_>>, thread: u64) -> Vec<FinishedEpisode> {
     let settings = Settings { games: 8, full_simulations: 32, fast_simulations: 8, ..Settings::default() };
     let wanted = settings.games * usize::try_from(EPISODES).expect("a few");
     let mut evaluator = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(1));
@@ -61,7 +61,7 @@ fn threads_that_share_a_cache_play_the_same_games_as_each_alone() {
     let together: Vec<Vec<FinishedEpisode>> = std::thread::scope(|scope| {
         let threads = [0, 1, 2].map(|thread| {
             let (tower, cache) = (&tower, &cache);
-            scope.spawn(move || play(tower, Some(cache), thread))
+            scope.spawn(move || play(tower, Some(cache.of(1)), thread))
         });
         threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
     });

@@ -55,10 +55,7 @@ enum Chore {
     /// Make an authority, certificates and tokens for every service of a cluster.
     Certs(certs::Options),
     /// Run every test, or those whose name contains a text.
-    Test {
-        /// A part of the names of the tests to run.
-        filter: Option<String>,
-    },
+    Test(suite::TestOptions),
     /// Run every check of CI.
     Ci,
     /// Check the dependencies of the workspace against the layer table of ARCHITECTURE.md.
@@ -110,7 +107,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Image(options) => image::run(&root, &options),
         Chore::DeviceCheck(options) => device_check::run(&root, &options),
         Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),
-        Chore::Test { filter } => suite::run(&root, filter.as_deref()).map(drop),
+        Chore::Test(options) => suite::run(&root, &options).map(drop),
         Chore::Ci => ci::run(&root),
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),

@@ -53,17 +53,39 @@ pub struct Summary {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
+    /// Tests that this machine cannot run: they count as passed, too, since their harness does not know.
+    pub skipped: u64,
     /// Tests that are marked as ignored.
     pub ignored: u64,
 }
 
-/// Runs every test, or those whose names contain `filter`. Binaries that system tests start are built first.
+/// The beginning of the line that a test prints if the machine cannot run it (`tests::skip`).
+const SKIPPED: &str = "SKIPPED for want of ";
+
+/// The tests to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+pub struct TestOptions {
+    /// A part of the names of the tests to run.
+    pub filter: Option<String>,
+    /// Run the tests that are marked as ignored, and no others: CONTRIBUTING.md lists what they need and write.
+    #[arg(long)]
+    pub ignored: bool,
+}
+
+impl TestOptions {
+    /// The arguments of a test binary.
+    fn arguments(&self) -> impl Iterator<Item = &str> {
+        self.filter.as_deref().into_iter().chain(self.ignored.then_some("--ignored"))
+    }
+}
+
+/// Runs every test, or those of the options. Binaries that system tests start are built first.
 ///
 /// # Errors
 /// If something does not build or a test fails.
-pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
+pub fn run(root: &Path, options: &TestOptions) -> Result<Summary> {
     build(root)?;
-    run_with(root, filter, Vec::new())
+    run_with(root, options, Vec::new())
 }
 
 /// Runs every test and, beside them, the simulator for some seeds.
@@ -78,7 +100,7 @@ pub fn run_and_simulate(root: &Path, runs: &[SimulateOptions]) -> Result<Summary
         command.args(options.arguments(simulate::revision(root).as_deref())?).current_dir(root);
         Ok(Job { name: format!("simulate from {}", options.first), command })
     };
-    run_with(root, None, runs.iter().map(simulate).collect::<Result<_>>()?)
+    run_with(root, &TestOptions::default(), runs.iter().map(simulate).collect::<Result<_>>()?)
 }
 
 /// Builds all programs and tests, with their features: programs built alone would have other features and be compiled
@@ -91,8 +113,8 @@ pub fn build(root: &Path) -> Result<()> {
     workspace::run(workspace::cargo(root).args(["build", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
-/// Runs these jobs and every test, or those tests whose names contain `filter`.
-fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Summary> {
+/// Runs these jobs and every test, or those of the options.
+fn run_with(root: &Path, options: &TestOptions, mut jobs: Vec<Job>) -> Result<Summary> {
     let (system, mut others): (Vec<TestBinary>, Vec<_>) =
         test_binaries(root, &["--workspace", "--tests"])?.into_iter().partition(TestBinary::is_system);
     // The default features of the other packages, so that only the learner is compiled once more.
@@ -102,12 +124,12 @@ fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Sum
         without_libtorch.map(|binary| TestBinary { name: format!("{} without libtorch", binary.name), ..binary }),
     );
     for binary in &system {
-        jobs.extend(binary.modules(root, filter)?);
+        jobs.extend(binary.modules(root, options)?);
     }
     let mut background = Vec::new();
     for binary in &others {
         let mut command = binary.command(root, Some("nice"))?;
-        command.args(filter);
+        command.args(options.arguments());
         background.push(Job { name: binary.name.clone(), command });
     }
     let mut examples = workspace::cargo(root);
@@ -115,8 +137,11 @@ fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Sum
     for package in packages_with_examples(root)? {
         examples.args(["--package", &package]);
     }
-    examples.args(filter);
-    background.push(Job { name: "examples".to_owned(), command: examples });
+    examples.arg("--").args(options.arguments());
+    // An example that is marked as ignored is not meant to run.
+    if !options.ignored {
+        background.push(Job { name: "examples".to_owned(), command: examples });
+    }
 
     for jobs in [&mut jobs, &mut background] {
         jobs.sort_by_key(|job| !LONGEST.contains(&job.name.as_str()));
@@ -190,21 +215,20 @@ impl TestBinary {
     }
 
     /// Returns a job for each of its modules: a process of its own, so that modules run beside each other and the end
-    /// of one ends no other. It runs the tests whose names contain `filter`.
+    /// of one ends no other. It runs the tests of the options.
     ///
     /// # Errors
     /// If the binary does not list its tests.
-    fn modules(&self, root: &Path, filter: Option<&str>) -> Result<Vec<Job>> {
-        let list = workspace::output(self.command(root, None)?.args(["--list", "--format", "terse"]))?;
+    fn modules(&self, root: &Path, options: &TestOptions) -> Result<Vec<Job>> {
+        let list = ["--list", "--format", "terse"].into_iter().chain(options.arguments());
+        let list = workspace::output(self.command(root, None)?.args(list))?;
         let mut modules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
-            if filter.is_none_or(|filter| test.contains(filter)) {
-                modules.entry(test.split("::").next().unwrap_or(test)).or_default().push(test);
-            }
+            modules.entry(test.split("::").next().unwrap_or(test)).or_default().push(test);
         }
         let job = |(module, tests)| {
             let mut command = self.command(root, None)?;
-            command.arg("--exact").args::<Vec<&str>, _>(tests);
+            command.arg("--exact").args(options.ignored.then_some("--ignored")).args::<Vec<&str>, _>(tests);
             Ok(Job { name: format!("{} {module}", self.name), command })
         };
         modules.into_iter().map(job).collect()
@@ -377,8 +401,12 @@ pub(crate) fn has_runtime() -> Result<bool> {
 }
 
 impl Summary {
-    /// Counts a closing line of a test binary; any other line counts nothing.
+    /// Counts a skipped test, or a closing line of a test binary; any other line counts nothing.
     fn add(&mut self, line: &str) {
+        if line.starts_with(SKIPPED) {
+            self.skipped += 1;
+            return;
+        }
         let Some((_, counts)) = line.split_once("test result: ") else { return };
         let mut words = counts.split([' ', ';', '.']).filter(|word| !word.is_empty()).skip(1);
         while let (Some(count), Some(what)) = (words.next(), words.next()) {
@@ -395,7 +423,11 @@ impl Summary {
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.ignored)
+        let Self { passed, failed, skipped, ignored } = self;
+        // For its harness a test that returns early has passed.
+        let ran = passed.saturating_sub(*skipped);
+        write!(f, "{ran} passed, {failed} failed, {} skipped", skipped + ignored)?;
+        if *skipped > 0 { write!(f, " ({skipped} for want of something, {ignored} marked as ignored)") } else { Ok(()) }
     }
 }
 
@@ -417,12 +449,13 @@ mod tests {
         for line in [
             "running 3 tests",
             "test tests::a ... ok",
+            "SKIPPED for want of docker: there is no Docker engine on this machine",
             "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out; finished in 1.50s",
         ] {
             summary.add(line);
         }
-        assert_eq!(summary, Summary { passed: 4, failed: 2, ignored: 1 });
-        assert_eq!(summary.to_string(), "4 passed, 2 failed, 1 skipped");
+        assert_eq!(summary, Summary { passed: 4, failed: 2, skipped: 1, ignored: 1 });
+        assert_eq!(summary.to_string(), "3 passed, 2 failed, 2 skipped (1 for want of something, 1 marked as ignored)");
     }
 }

@@ -5,7 +5,7 @@ use ::selfplay::{Episodes, Round, Settings, SubtreeReuse, SymmetryReuse};
 use anyhow::Context as _;
 use evaluators::Backend;
 use game::{Action, Game};
-use inference::{Batch, Cache, Evaluator};
+use inference::{Batch, Cache, Evaluator, WeightsCache};
 use network_cpu::KernelPreference;
 use network_torch::Libtorch;
 use proto::weights::Published;
@@ -80,9 +80,10 @@ impl<'a, G: Game> Contestants<'a, G> {
             Player { game: self.game, evaluator, episodes, kept: Kept::new(args.experience) }
         };
         let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();
+        let cached = || cache.as_ref().map(|cache| cache.of(self.weights.manifest.digest.key()));
         // All games begin with the same position: they must spread out before their speed is representative.
-        let warm_up = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time / 2).map(drop);
-        let play = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time);
+        let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
+        let play = |player: &mut Player<'_, G>| player.play(cached(), time);
         let played = threads::together(&self.cpus, &mut players, warm_up, play)?;
         Ok(speed(&played, args.games * args.leaves))
     }
@@ -121,7 +122,7 @@ struct Played {
 
 impl<G: Game> Player<'_, G> {
     /// Plays for `time` and returns the results.
-    fn play(&mut self, cache: Option<&Cache>, time: Duration) -> anyhow::Result<Played> {
+    fn play(&mut self, cache: Option<WeightsCache<'_>>, time: Duration) -> anyhow::Result<Played> {
         let (start, mut round) = (Instant::now(), Round::default());
         while start.elapsed() < time {
             round += self.episodes.advance(self.evaluator.as_mut(), cache)?;

@@ -6,7 +6,8 @@
 //! under a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use dashmap::DashMap;
 use game::Outcome;
@@ -15,14 +16,18 @@ use crate::{Predictions, Wdl};
 
 /// The key of a cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CacheKey {
+struct Key {
     /// The position's hash.
-    pub position: u64,
-    /// The weights version of the answer.
-    pub weights_version: u64,
+    position: u64,
+    /// The key of the weights that answered.
+    weights: u64,
 }
 
-/// A bounded cache of answers to positions that were evaluated before, by position hash and weights version.
+/// A bounded cache of answers to positions that were evaluated before, by position hash and weights. Access it through
+/// [`of`](Self::of).
+///
+/// Weights are named by a key of their content, not by their version: a learner that resumed from an older checkpoint
+/// gives the same number to different weights, and one that lost its disk begins again with lower numbers.
 ///
 /// It is shared behind a reference or an `Arc`. Answers are kept in full precision: a hit is bitwise the same answer,
 /// so enabling the cache changes no trajectory of a deterministic evaluator.
@@ -34,11 +39,18 @@ pub struct Cache {
     /// Held by the thread that swaps the generations.
     swapping: AtomicBool,
     generation_positions_max: usize,
-    /// The oldest accepted weights version; answers of earlier versions are rejected.
-    oldest_version: AtomicU64,
+    /// The weights of the last [`retain`](Self::retain).
+    retained: Mutex<Vec<u64>>,
 }
 
-type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<PositionHasher>>;
+/// The answers of some weights in a [`Cache`].
+#[derive(Debug, Clone, Copy)]
+pub struct WeightsCache<'a> {
+    cache: &'a Cache,
+    weights: u64,
+}
+
+type Answers = DashMap<Key, Answer, BuildHasherDefault<PositionHasher>>;
 
 #[derive(Debug, Default)]
 struct Generation {
@@ -78,15 +90,17 @@ impl Cache {
             young: AtomicUsize::new(0),
             swapping: AtomicBool::new(false),
             generation_positions_max: positions_max / 2,
-            oldest_version: AtomicU64::new(0),
+            retained: Mutex::default(),
         }
     }
 
-    /// Adds the answer for `key` to `predictions` and returns true, if the cache holds it.
-    ///
-    /// An answer with another number of legal actions belongs to another position with the same hash and counts as a
-    /// miss. The caller counts hits and misses: a counter here would be written by every thread at every lookup.
-    pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
+    /// The answers of the weights with this key.
+    #[must_use]
+    pub fn of(&self, weights: u64) -> WeightsCache<'_> {
+        WeightsCache { cache: self, weights }
+    }
+
+    fn get(&self, key: Key, legal_actions: usize, predictions: &mut Predictions) -> bool {
         let (young, old) = self.young_and_old();
         if let Some(answer) = young.answers.get(&key) {
             return answer.has_legal_actions(legal_actions) && {
@@ -103,20 +117,17 @@ impl Cache {
         true
     }
 
-    /// Inserts an answer, unless its version has been forgotten.
-    pub fn insert(&self, key: CacheKey, priors: &[f32], value: Wdl) {
-        if key.weights_version >= self.oldest_version.load(Ordering::Relaxed) {
-            self.keep(key, Answer::new(priors, value));
-        }
-    }
-
-    /// Removes every answer of versions before `weights_version`, and rejects further ones.
-    pub fn forget_before(&self, weights_version: u64) {
-        if self.oldest_version.fetch_max(weights_version, Ordering::Relaxed) >= weights_version {
+    /// Removes the answers of all weights but these. It does nothing if the last call named the same, so that every
+    /// thread may call it. A slower thread may insert answers of earlier weights afterwards: they are evicted as any.
+    pub fn retain(&self, weights: &[u64]) {
+        let mut retained = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
+        if retained.as_slice() == weights {
             return;
         }
+        *retained = weights.to_vec();
+        drop(retained);
         for generation in &self.generations {
-            generation.retain(|key| key.weights_version >= weights_version);
+            generation.retain(|key| weights.contains(&key.weights));
         }
     }
 
@@ -131,7 +142,7 @@ impl Cache {
         (&self.generations[young], &self.generations[1 - young])
     }
 
-    fn keep(&self, key: CacheKey, answer: Answer) {
+    fn keep(&self, key: Key, answer: Answer) {
         let (young, _) = self.young_and_old();
         let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
         // If another thread is swapping the generations, the answer is dropped, which is permitted in a cache.
@@ -156,9 +167,24 @@ impl Cache {
     }
 }
 
+impl WeightsCache<'_> {
+    /// Adds the answer to the position with this hash to `predictions` and returns true, if the cache holds it.
+    ///
+    /// An answer with another number of legal actions belongs to another position with the same hash and counts as a
+    /// miss. The caller counts hits and misses: a counter here would be written by every thread at every lookup.
+    pub fn get(&self, position: u64, legal_actions: usize, predictions: &mut Predictions) -> bool {
+        self.cache.get(Key { position, weights: self.weights }, legal_actions, predictions)
+    }
+
+    /// Inserts the answer to the position with this hash.
+    pub fn insert(&self, position: u64, priors: &[f32], value: Wdl) {
+        self.cache.keep(Key { position, weights: self.weights }, Answer::new(priors, value));
+    }
+}
+
 impl Generation {
     /// Inserts an answer; returns it if the generation is full.
-    fn insert(&self, key: CacheKey, answer: Answer, positions_max: usize) -> Result<(), Answer> {
+    fn insert(&self, key: Key, answer: Answer, positions_max: usize) -> Result<(), Answer> {
         if self.positions.fetch_add(1, Ordering::Relaxed) >= positions_max {
             self.positions.fetch_sub(1, Ordering::Relaxed);
             return Err(answer);
@@ -169,7 +195,7 @@ impl Generation {
         Ok(())
     }
 
-    fn retain(&self, keep: impl Fn(&CacheKey) -> bool) {
+    fn retain(&self, keep: impl Fn(&Key) -> bool) {
         self.answers.retain(|key, _| {
             let keep = keep(key);
             if !keep {
@@ -210,40 +236,36 @@ mod tests {
 
     const VALUE: Wdl = Wdl { win: 0.6, draw: 0.3, loss: 0.1 };
 
-    fn key(position: u64, weights_version: u64) -> CacheKey {
-        CacheKey { position, weights_version }
-    }
-
-    fn holds(cache: &Cache, key: CacheKey) -> bool {
-        cache.get(key, 2, &mut Predictions::new())
+    fn holds(answers: WeightsCache<'_>, position: u64) -> bool {
+        answers.get(position, 2, &mut Predictions::new())
     }
 
     #[test]
     fn a_hit_is_the_answer_to_the_last_bit() {
         let cache = Cache::new(10);
         let priors = [1.0 / 3.0, 2.0 / 3.0];
-        cache.insert(key(7, 1), &priors, VALUE);
+        cache.of(1).insert(7, &priors, VALUE);
         let mut predictions = Predictions::new();
-        assert!(cache.get(key(7, 1), 2, &mut predictions));
+        assert!(cache.of(1).get(7, 2, &mut predictions));
         assert_eq!(predictions.priors(0), priors);
         assert_eq!(predictions.wdl()[0], VALUE);
     }
 
     #[test]
-    fn an_answer_of_another_version_is_a_miss() {
+    fn an_answer_of_other_weights_is_a_miss() {
         let cache = Cache::new(10);
-        cache.insert(key(7, 1), &[0.5, 0.5], VALUE);
-        assert!(!holds(&cache, key(7, 2)));
+        cache.of(1).insert(7, &[0.5, 0.5], VALUE);
+        assert!(!holds(cache.of(2), 7));
     }
 
     #[test]
     fn an_answer_with_another_number_of_actions_is_a_miss() {
         let cache = Cache::new(10);
-        cache.insert(key(7, 1), &[0.5, 0.3, 0.2], VALUE);
+        cache.of(1).insert(7, &[0.5, 0.3, 0.2], VALUE);
         let mut predictions = Predictions::new();
-        assert!(!cache.get(key(7, 1), 2, &mut predictions));
+        assert!(!cache.of(1).get(7, 2, &mut predictions));
         assert!(predictions.is_empty());
-        assert!(cache.get(key(7, 1), 3, &mut predictions));
+        assert!(cache.of(1).get(7, 3, &mut predictions));
     }
 
     #[test]
@@ -251,7 +273,7 @@ mod tests {
         for capacity in [0, 1, 2, 7, 100] {
             let cache = Cache::new(capacity);
             for position in 0..1000 {
-                cache.insert(key(position, 1), &[0.5, 0.5], VALUE);
+                cache.of(1).insert(position, &[0.5, 0.5], VALUE);
                 assert!(cache.positions() <= capacity);
             }
         }
@@ -260,25 +282,27 @@ mod tests {
     #[test]
     fn requested_answers_stay_cached_and_others_are_evicted() {
         let cache = Cache::new(20);
-        cache.insert(key(0, 1), &[0.5, 0.5], VALUE);
+        cache.of(1).insert(0, &[0.5, 0.5], VALUE);
         for position in 1..500 {
-            cache.insert(key(position, 1), &[0.5, 0.5], VALUE);
-            assert!(holds(&cache, key(0, 1)), "after {position} others");
+            cache.of(1).insert(position, &[0.5, 0.5], VALUE);
+            assert!(holds(cache.of(1), 0), "after {position} others");
         }
-        assert!(!holds(&cache, key(1, 1)));
-        assert!(holds(&cache, key(499, 1)));
+        assert!(!holds(cache.of(1), 1));
+        assert!(holds(cache.of(1), 499));
     }
 
     #[test]
-    fn answers_before_the_oldest_version_are_removed_and_rejected() {
+    fn answers_of_weights_that_are_not_retained_are_removed_whatever_the_order_of_their_keys() {
         let cache = Cache::new(100);
-        (0..10).for_each(|position| cache.insert(key(position, 1), &[0.5, 0.5], VALUE));
-        cache.insert(key(0, 2), &[0.5, 0.5], VALUE);
-        cache.forget_before(2);
-        assert_eq!(cache.positions(), 1);
-        cache.insert(key(3, 1), &[0.5, 0.5], VALUE);
-        assert!(!holds(&cache, key(3, 1)));
-        assert!(holds(&cache, key(0, 2)));
+        for weights in [2, 1, 3] {
+            (0..10).for_each(|position| cache.of(weights).insert(position, &[0.5, 0.5], VALUE));
+            cache.retain(&[weights]);
+            assert_eq!(cache.positions(), 10);
+            assert!(holds(cache.of(weights), 3));
+        }
+        cache.of(4).insert(0, &[0.5, 0.5], VALUE);
+        cache.retain(&[3, 4]);
+        assert_eq!(cache.positions(), 11);
     }
 
     #[test]
@@ -293,10 +317,10 @@ mod tests {
                         let position = (i * 7 + thread) % 200;
                         let share = position as f32 / 200.0;
                         predictions.clear();
-                        if cache.get(key(position, 1), 2, &mut predictions) {
+                        if cache.of(1).get(position, 2, &mut predictions) {
                             assert_eq!(predictions.priors(0), [share, 1.0 - share]);
                         } else {
-                            cache.insert(key(position, 1), &[share, 1.0 - share], VALUE);
+                            cache.of(1).insert(position, &[share, 1.0 - share], VALUE);
                         }
                     }
                 })

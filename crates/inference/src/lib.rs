@@ -24,7 +24,7 @@ mod routed;
 mod trial;
 
 pub use batch::Batch;
-pub use cache::{Cache, CacheKey, PositionHasher};
+pub use cache::{Cache, PositionHasher, WeightsCache};
 pub use categorical::Support;
 pub use engine::{
     BATCH_SIZES, BatchedEvaluator, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings,

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use game::Game;
-use inference::{Cache, Error, Evaluator};
+use inference::{Error, Evaluator, WeightsCache};
 
 use crate::config::Settings;
 use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
@@ -82,7 +82,7 @@ impl<G: Game> Episodes<G> {
     /// # Errors
     /// Those of the evaluator. The round's leaves are then cancelled and the episodes can continue, with this evaluator
     /// or another; the counts of the round are added to those of the next.
-    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.round(evaluator, cache, Pace::PlayOn)
     }
 
@@ -90,7 +90,7 @@ impl<G: Game> Episodes<G> {
     ///
     /// # Errors
     /// Those of the evaluator, as in [`advance`](Self::advance).
-    pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+    pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(Episode::is_at_move) {
             match self.round(evaluator, cache, Pace::Settle) {
@@ -112,7 +112,12 @@ impl<G: Game> Episodes<G> {
         }
     }
 
-    fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
+    fn round(
+        &mut self,
+        evaluator: &mut dyn Evaluator,
+        cache: Option<WeightsCache<'_>>,
+        pace: Pace,
+    ) -> Result<Round, Error> {
         let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
         let context = BatchContext::new(&self.game, self.discount, &leaves);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use game::{Action, Chance, Game, Scoring};
-use inference::{Attributes, Batch, Cache, CacheKey, Error, Evaluator, PositionHasher, Predictions};
+use inference::{Attributes, Batch, Error, Evaluator, PositionHasher, Predictions, WeightsCache};
 use search::{Expansion, Request, Selection, Tree};
 
 use crate::config::SymmetryReuse;
@@ -18,7 +18,7 @@ pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) game: &'a G,
     /// γ.
     pub(crate) discount: f32,
-    pub(crate) cache: Option<&'a Cache>,
+    pub(crate) cache: Option<WeightsCache<'a>>,
     pub(crate) symmetry_reuse: SymmetryReuse,
     pub(crate) leaves: LeafAttributes,
 }
@@ -40,7 +40,7 @@ impl<'a, G: Game> BatchContext<'a, G> {
 
     /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache, which holds probabilities of
     /// wins, draws and losses, is not used in games that are scored by their rewards.
-    pub(crate) fn sharing(self, cache: Option<&'a Cache>, symmetry_reuse: SymmetryReuse) -> Self {
+    pub(crate) fn sharing(self, cache: Option<WeightsCache<'a>>, symmetry_reuse: SymmetryReuse) -> Self {
         let is_cached = self.game.spec().scoring == Scoring::Outcome;
         Self { cache: cache.filter(|_| is_cached), symmetry_reuse, ..self }
     }
@@ -295,8 +295,7 @@ impl<G: Game> LeafBatcher<G> {
         if let Some(cache) = context.cache {
             self.cached.clear();
             self.cache_lookups += 1;
-            let key = CacheKey { position: hash, weights_version: context.leaves.weights_version };
-            if cache.get(key, self.scratch.len(), &mut self.cached) {
+            if cache.get(hash, self.scratch.len(), &mut self.cached) {
                 self.cache_hits += 1;
                 return Source::Cache { symmetry };
             }
@@ -396,8 +395,7 @@ impl<G: Game> LeafBatcher<G> {
         assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
         if let Some(cache) = context.cache {
             for (i, (leaf, &wdl)) in self.leaves.iter().zip(predictions.wdl()).enumerate() {
-                let key = CacheKey { position: leaf.hash, weights_version: context.leaves.weights_version };
-                cache.insert(key, predictions.priors(i), wdl);
+                cache.insert(leaf.hash, predictions.priors(i), wdl);
             }
         }
         let mut simulations = 0;

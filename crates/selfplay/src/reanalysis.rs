@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use experience::Trajectory;
 use game::Game;
-use inference::{Cache, Error, Evaluator, LatentModel, Slot};
+use inference::{Error, Evaluator, LatentModel, Slot, WeightsCache};
 use rand_chacha::ChaCha8Rng;
 use search::{Exploration, Settings as SearchSettings, Tree};
 
@@ -160,7 +160,7 @@ impl<G: Game> Reanalysis<G> {
     ///
     /// # Errors
     /// Those of the evaluator; the searches can continue, with this evaluator or another.
-    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.keep_to(evaluator.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Rules { .. })) {
             let trees = Trees::new(&settings_by_rules(self.game.spec(), &self.settings.search), self.slots.len());

@@ -6,7 +6,7 @@
 use experience::StepKind;
 use game::{Game, Outcome, Player, mix};
 use games::{ConnectFour, Hex, TicTacToe};
-use inference::{Cache, Hashing};
+use inference::{Cache, Hashing, WeightsCache};
 use selfplay::{
     EarlyStop, Ending, Episodes, FinishedEpisode, Openings, Resignation, Resigned, SearchAlgorithm, SearchSettings,
     Settings, Temperature, TemperatureDecay,
@@ -37,7 +37,7 @@ fn settings(algorithm: SearchAlgorithm) -> Settings {
 }
 
 /// The digest of the first [`PER_SLOT`] episodes of every slot, in the order of slot and number.
-fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
+fn digest<G: Game>(game: G, settings: Settings, cache: Option<WeightsCache<'_>>) -> u64 {
     let mut evaluator = Hashing::new(game.spec().observation, 3);
     let wanted = settings.games * PER_SLOT as usize;
     let mut episodes = Episodes::new(game, settings, 1.0, 5);
@@ -88,7 +88,7 @@ fn digests(settings: &Settings) -> [u64; 3] {
     let cache = Cache::new(10_000);
     [
         digest(TicTacToe::new(), settings.clone(), None),
-        digest(ConnectFour::new(), settings.clone(), Some(&cache)),
+        digest(ConnectFour::new(), settings.clone(), Some(cache.of(1))),
         digest(Hex::new(games::hex::Size::new(5).expect("a size of Hex")), settings.clone(), None),
     ]
 }

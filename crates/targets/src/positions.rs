@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
     }
 
-    /// Planes, policy and legal actions are transformed together: whichever mirror image is drawn, the policy still
+    /// Planes and policy are transformed together: whichever mirror image is drawn, the policy still
     /// points at the column whose stones are shown.
     #[test]
     fn policy_and_planes_turn_by_the_same_symmetry() {
@@ -168,6 +168,24 @@ mod tests {
             seen[which] = true;
         }
         assert_eq!(seen, [true, true]);
+    }
+
+    #[test]
+    fn the_legal_actions_turn_by_the_symmetry_of_the_policy() {
+        let full = [0; 6];
+        let samples: Vec<Sample> = (0..32).map(|_| sample(&full, &[(1, 1.0)], 0.0, Outcome::Draw)).collect();
+        let (batch, rejected) = batch(OUTCOME_ONLY, &samples);
+        assert_eq!(rejected, []);
+        let columns = ConnectFour::new().spec().actions;
+        let mut seen = [false; 2];
+        for (policy, legal) in batch.policies.chunks(columns).zip(batch.legal.chunks(columns)) {
+            let mirrored = policy[1] == 0.0;
+            let closed = if mirrored { columns - 1 } else { 0 };
+            let open: Vec<u8> = (0..columns).map(|column| u8::from(column != closed)).collect();
+            assert_eq!(legal, open, "policy {policy:?}");
+            seen[usize::from(mirrored)] = true;
+        }
+        assert_eq!(seen, [true, true], "both images are drawn");
     }
 
     fn image(symmetry: &Symmetry, planes: &[f32]) -> (usize, Vec<f32>) {

@@ -24,6 +24,12 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
+    /// The first 64 bits, as a key of caches within a process: two digests of one run do not share them by chance.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.0.iter().take(8).fold(0, |key, &byte| key << 8 | u64::from(byte))
+    }
+
     /// Parses 64 hexadecimal digits; returns `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -14,9 +14,10 @@ use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
 use crate::versions::{Version, Versions};
 
-const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
+pub(crate) const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-fn manifest(version: u64) -> Manifest {
+/// The manifest of a version whose weights are `seed`.
+fn manifest(version: u64, seed: u64) -> Manifest {
     let spec = games::tic_tac_toe::TicTacToe::new().spec().clone();
     let architecture = Architecture {
         game: spec.name,
@@ -34,26 +35,31 @@ fn manifest(version: u64) -> Manifest {
     Manifest {
         version: WeightsVersion(version),
         training_step: 0,
-        digest: Digest::of(b""),
+        digest: Digest::of(&seed.to_le_bytes()),
         size_bytes: 0,
         architecture,
     }
 }
 
 fn hashing(version: u64, threads: usize) -> Version {
-    let evaluators = (0..threads).map(|_| Box::new(Hashing::new(SHAPE, version)) as Box<dyn Evaluator>);
-    Version::new(manifest(version), evaluators.collect())
+    of_weights(version, version, threads)
 }
 
-struct Fixture {
-    versions: Arc<Versions>,
+/// A version that answers as [`Hashing`] with this seed, which stands in for the weights.
+pub(crate) fn of_weights(version: u64, seed: u64, threads: usize) -> Version {
+    let evaluators = (0..threads).map(|_| Box::new(Hashing::new(SHAPE, seed)) as Box<dyn Evaluator>);
+    Version::new(manifest(version, seed), evaluators.collect())
+}
+
+pub(crate) struct Fixture {
+    pub(crate) versions: Arc<Versions>,
     engine: Engine,
-    handle: Handle,
+    pub(crate) handle: Handle,
     drain: Drain,
 }
 
 impl Fixture {
-    fn new(settings: QueueSettings) -> Self {
+    pub(crate) fn new(settings: QueueSettings) -> Self {
         let (versions, drain) = (Arc::new(Versions::new(2)), Drain::new());
         let (engine, handle) = Engine::start(Arc::clone(&versions), settings, Duration::from_secs(20), &drain).unwrap();
         Self { versions, engine, handle, drain }
@@ -66,13 +72,13 @@ impl Fixture {
         fixture
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.handle.drain();
         self.engine.join().unwrap();
     }
 }
 
-fn settings() -> QueueSettings {
+pub(crate) fn settings() -> QueueSettings {
     QueueSettings { batch_max: 16, delay: Duration::ZERO, waiting_max: 1000, evaluators: 2 }
 }
 
@@ -237,7 +243,7 @@ async fn positions_of_another_shape_and_no_positions_are_refused() {
 async fn a_failed_batch_fails_its_requests_and_the_next_batch_is_evaluated() {
     let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
     let faulty = Faulty::new(SHAPE, Fault::NotFinite, 1);
-    fixture.versions.add(Version::new(manifest(1), vec![Box::new(faulty)]));
+    fixture.versions.add(Version::new(manifest(1, 1), vec![Box::new(faulty)]));
     assert!(fixture.handle.evaluate(request(batch(1, 1))).await.is_ok());
     assert!(matches!(fixture.handle.evaluate(request(batch(1, 1))).await, Err(Rejection::Failed(_))));
     assert!(fixture.handle.evaluate(request(batch(1, 1))).await.is_ok());
@@ -250,7 +256,7 @@ async fn a_failed_batch_fails_its_requests_and_the_next_batch_is_evaluated() {
 async fn a_thread_that_panics_ends_the_process_in_order() {
     let fixture = Fixture::new(QueueSettings { evaluators: 1, ..settings() });
     let panics = evaluator_doubles::Scripted::new(SHAPE, 1, |_: &[f32], _: &[Action], _: &mut [f32]| panic!("a bug"));
-    fixture.versions.add(Version::new(manifest(1), vec![Box::new(panics)]));
+    fixture.versions.add(Version::new(manifest(1, 1), vec![Box::new(panics)]));
     assert_eq!(fixture.handle.evaluate(request(batch(1, 1))).await.unwrap_err(), Rejection::Draining);
     fixture.drain.wait().await;
     fixture.handle.drain();

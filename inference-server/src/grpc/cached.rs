@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use inference::{Batch, Cache, CacheKey, Predictions};
+use inference::{Batch, Cache, Predictions};
 use proto::inference::EvalRequest;
 
 use crate::engine::{self, Answer, Handle};
@@ -24,19 +24,12 @@ struct Memory {
     /// collide.
     hashes: RandomState,
     hits: AtomicU64,
-    /// The version of the last answer.
-    newest: AtomicU64,
 }
 
 impl Cached {
     /// Creates a cache of `positions`, or none if that is 0.
     pub(super) fn new(handle: Handle, positions: usize) -> Self {
-        let memory = || Memory {
-            answers: Cache::new(positions),
-            hashes: RandomState::new(),
-            hits: AtomicU64::new(0),
-            newest: AtomicU64::new(0),
-        };
+        let memory = || Memory { answers: Cache::new(positions), hashes: RandomState::new(), hits: AtomicU64::new(0) };
         Self { handle, memory: (positions > 0).then(memory).map(Arc::new) }
     }
 
@@ -49,34 +42,33 @@ impl Cached {
     pub(super) async fn evaluate(&self, client: u64, request: EvalRequest) -> Result<(Answer, usize), Rejection> {
         let EvalRequest { version, timeout, positions, .. } = request;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let evaluate = |version, batch: Batch| {
-            self.handle.evaluate(engine::EvalRequest { client, version, batch: Arc::new(batch), deadline })
+        // The weights are held from here on: a version that replaces them under the same number answers later requests.
+        let held = self.handle.resident(version);
+        let evaluate = |batch: Batch| {
+            let request = engine::EvalRequest { client, version, batch: Arc::new(batch), deadline };
+            self.handle.evaluate_with(held.clone(), request)
         };
-        let (Some(memory), Some(number)) = (&self.memory, version.or_else(|| self.handle.newest())) else {
-            return Ok((evaluate(version, positions.batch(0..positions.count())).await?, 0));
+        // A version that is yet to come has no answers.
+        let (Some(memory), Some(held)) = (&self.memory, &held) else {
+            return Ok((evaluate(positions.batch(0..positions.count())).await?, 0));
         };
-        let key = |i| CacheKey { position: memory.hashes.hash_one(positions.row(i)), weights_version: number };
-        let keys: Vec<CacheKey> = (0..positions.count()).map(key).collect();
+        let answers = memory.answers.of(held.key());
+        let keys: Vec<u64> = (0..positions.count()).map(|i| memory.hashes.hash_one(positions.row(i))).collect();
         let mut known = Predictions::new();
-        let is_hit = |(i, key): (usize, &CacheKey)| memory.answers.get(*key, positions.legal_actions(i), &mut known);
+        let is_hit = |(i, key): (usize, &u64)| answers.get(*key, positions.legal_actions(i), &mut known);
         let are_hits: Vec<bool> = keys.iter().enumerate().map(is_hit).collect();
         let hits = known.len();
         metrics::cached(hits, keys.len() - hits);
         memory.hits.fetch_add(hits as u64, Ordering::Relaxed);
         if hits == keys.len() {
             let (queued, computed) = (Duration::ZERO, Duration::ZERO);
-            return Ok((Answer { version: number, predictions: known, queued, computed }, hits));
+            return Ok((Answer { version: held.number(), predictions: known, queued, computed }, hits));
         }
         let misses: Vec<usize> = (0..keys.len()).filter(|&i| !are_hits[i]).collect();
-        let mut answer = evaluate(Some(number), positions.batch(misses.iter().copied())).await?;
-        if memory.newest.swap(number, Ordering::Relaxed) != number
-            && let Some(&oldest) = self.handle.numbers().first()
-        {
-            // Removes answers of versions that are no longer served.
-            memory.answers.forget_before(oldest);
-        }
+        let mut answer = evaluate(positions.batch(misses.iter().copied())).await?;
+        memory.answers.retain(&self.handle.keys());
         for (i, (miss, &wdl)) in misses.into_iter().zip(answer.predictions.wdl()).enumerate() {
-            memory.answers.insert(keys[miss], answer.predictions.priors(i), wdl);
+            answers.insert(keys[miss], answer.predictions.priors(i), wdl);
         }
         if hits > 0 {
             answer.predictions = interleave(&are_hits, &known, &answer.predictions);
@@ -94,4 +86,61 @@ fn interleave(are_hits: &[bool], known: &Predictions, fresh: &Predictions) -> Pr
         *next += 1;
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use game::{Game as _, ObservationShape};
+    use games::tic_tac_toe::TicTacToe;
+    use inference::{Evaluator as _, Hashing};
+    use proto::inference::order::{Evaluate, EvaluateOrder};
+    use proto::inference::v1::eval_request::Observations;
+    use proto::inference::v1::evaluate_request::Message;
+    use proto::inference::{Hello, Welcome, v1};
+
+    use super::*;
+    use crate::engine::tests::{Fixture, SHAPE, of_weights, settings};
+
+    /// A request for two positions, as the service converts it.
+    fn request(version: u64) -> EvalRequest {
+        let game = TicTacToe::new().spec().name.clone();
+        let hello = Hello { name: "test".into(), game, shape: SHAPE, actions: 9 };
+        let mut order = EvaluateOrder::default();
+        order.receive(v1::EvaluateRequest { message: Some(Message::Hello(hello.into())) }).unwrap();
+        order.welcomed(Welcome { version, positions_max: 2, requests_max: 1 });
+        let ObservationShape { planes, height, width } = SHAPE;
+        let bits = vec![0b0110_1001; 2 * (planes * height * width).div_ceil(8)];
+        let message = v1::EvalRequest {
+            id: 1,
+            version,
+            positions: 2,
+            timeout_us: 0,
+            observations: Some(Observations::Bits(bits.into())),
+            legal: vec![0b1010_1010, 1, 0b0101_0101, 0].into(),
+            trace: String::new(),
+        };
+        match order.receive(v1::EvaluateRequest { message: Some(Message::Request(message)) }).unwrap() {
+            Evaluate::Request(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn weights_that_replace_others_answer_for_themselves_whatever_their_number() {
+        let fixture = Fixture::new(settings());
+        let cached = Cached::new(fixture.handle.clone(), 100);
+        // A learner that resumed gives its number again; one whose disk was lost begins with lower ones.
+        for (number, weights) in [(3, 30), (3, 31), (2, 20), (1, 10), (2, 21)] {
+            fixture.versions.add(of_weights(number, weights, 2));
+            let mut expected = Predictions::new();
+            let positions = request(number).positions;
+            Hashing::new(SHAPE, weights).evaluate(&positions.batch(0..2), &mut expected).unwrap();
+            for (version, hits) in [(number, 0), (number, 2), (0, 2)] {
+                let (answer, hit) = cached.evaluate(1, request(version)).await.unwrap();
+                assert_eq!((answer.version, hit), (number, hits), "weights {weights} as v{number}");
+                assert_eq!(answer.predictions.wdl(), expected.wdl(), "weights {weights} as v{number}");
+            }
+        }
+        fixture.end();
+    }
 }

@@ -14,7 +14,7 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 fn request(client: u64, positions: usize) -> Request<usize> {
-    Request { client, version: 1, positions, deadline: None, payload: 0 }
+    Request { client, weights: 1, positions, deadline: None, payload: 0 }
 }
 
 fn push(queue: &mut Queue<usize>, request: Request<usize>) {
@@ -111,15 +111,15 @@ fn the_requests_of_one_client_are_served_in_order() {
 }
 
 #[test]
-fn a_batch_has_one_weights_version_and_every_version_is_served() {
+fn a_batch_is_of_one_set_of_weights_and_every_set_is_served() {
     let mut queue = Queue::new(settings());
     for number in 0..40 {
-        push(&mut queue, Request { version: number % 2, ..request(number % 3, 4) });
+        push(&mut queue, Request { weights: number % 2, ..request(number % 3, 4) });
     }
     let mut batches = 0;
     while queue.waiting() > 0 {
         let (requests, _) = batch(&mut queue, Duration::ZERO);
-        assert!(requests.iter().all(|request| request.version == requests[0].version));
+        assert!(requests.iter().all(|request| request.weights == requests[0].weights));
         batches += 1;
         assert!(batches <= 40, "no batch is empty");
     }
@@ -181,7 +181,7 @@ fn every_accepted_request_leaves_the_queue_exactly_once() {
             0 | 1 => {
                 let request = Request {
                     client: random(5),
-                    version: random(2),
+                    weights: random(2),
                     positions: usize::try_from(1 + random(100)).unwrap(),
                     deadline: (random(4) == 0).then(|| now + Duration::from_micros(random(2000))),
                     payload: pushed,

@@ -20,7 +20,7 @@ fn gumbel() -> Settings {
     Settings { algorithm: SearchAlgorithm::GUMBEL, ..settings() }
 }
 
-fn check_by_the_reference(settings: &Settings) {
+fn check_by_the_reference(settings: &Settings, leaves: usize) {
     for turns in [Turns::Alternating, Turns::Mixed] {
         for solver in [Solver::On, Solver::Off] {
             for toy in games(40, 6, turns) {
@@ -28,8 +28,8 @@ fn check_by_the_reference(settings: &Settings) {
                 let mut tree = toy.tree(&settings);
                 let mut reference = Reference::new(toy, settings);
                 for simulations in [1, 2, 5, 30, 200] {
-                    search(&mut tree, simulations, Exploration::Greedy, 1);
-                    reference.search(simulations);
+                    search(&mut tree, simulations, Exploration::Greedy, leaves);
+                    reference.search(simulations, leaves);
                     reference.check(&tree);
                 }
             }
@@ -40,13 +40,20 @@ fn check_by_the_reference(settings: &Settings) {
 #[test]
 fn puct_grows_the_tree_of_the_reference_node_for_node() {
     for fpu_reduction in [0.0, 0.25, 1.0] {
-        check_by_the_reference(&Settings { fpu_reduction, ..settings() });
+        check_by_the_reference(&Settings { fpu_reduction, ..settings() }, 1);
+    }
+}
+
+#[test]
+fn puct_with_leaves_in_flight_grows_the_tree_of_the_reference() {
+    for values in [ValueRange::Board, ValueRange::Normalised] {
+        check_by_the_reference(&Settings { values, ..settings() }, 3);
     }
 }
 
 #[test]
 fn puct_with_normalised_values_grows_the_tree_of_the_reference() {
-    check_by_the_reference(&Settings { values: ValueRange::Normalised, ..settings() });
+    check_by_the_reference(&Settings { values: ValueRange::Normalised, ..settings() }, 1);
 }
 
 #[test]
@@ -240,6 +247,31 @@ fn a_search_that_stops_early_plays_the_action_of_the_whole_budget() {
         }
     }
     assert!(f64::from(made) < 0.9 * f64::from(budgets), "{made} of {budgets} simulations");
+}
+
+/// A search of one simulation after the other meets every count of visits.
+#[test]
+fn a_search_stops_at_the_first_simulation_whose_lead_the_rest_of_the_budget_cannot_make_up() {
+    let whole = Settings { solver: Solver::Off, ..settings() };
+    let mut early = 0;
+    for toy in games(60, 8, Turns::Mixed) {
+        for budget in [1, 2, 9, 40] {
+            let mut tree = toy.tree(&whole);
+            let is_decided = |&made: &u32| {
+                search(&mut tree, made, Exploration::Greedy, 1);
+                let mut visits = tree.root().visit_counts();
+                visits.sort_unstable();
+                let most = visits.pop().unwrap();
+                most > visits.pop().unwrap_or(0) + (budget - made)
+            };
+            let needed = (0..budget).find(is_decided).unwrap_or(budget);
+            let mut stopping = toy.tree(&Settings { early_stop: EarlyStop::Decided, ..whole.clone() });
+            search(&mut stopping, budget, Exploration::Greedy, 1);
+            assert_eq!(stopping.root().simulations(), needed, "of {budget} simulations of {toy:?}");
+            early += u32::from(needed < budget);
+        }
+    }
+    assert!(early > 100, "only {early} of 240 searches stop early");
 }
 
 #[test]

@@ -251,7 +251,7 @@ fn returns_are_not_cached() {
     let mut episodes = Episodes::new(game.clone(), of_chain(), 0.9, 5);
     let mut sum = Round::default();
     for _ in 0..50 {
-        sum += episodes.advance(&mut of(&game, told), Some(&cache)).unwrap();
+        sum += episodes.advance(&mut of(&game, told), Some(cache.of(1))).unwrap();
     }
     assert_eq!((sum.cache_lookups, sum.cache_hits), (0, 0));
     assert!(sum.evaluated > 0);

@@ -34,7 +34,7 @@ fn play<G: Game>(
     game: G,
     settings: &Settings,
     evaluator: &mut dyn Evaluator,
-    cache: Option<&Cache>,
+    cache: Option<WeightsCache<'_>>,
     per_slot: u64,
 ) -> (Vec<FinishedEpisode>, Round) {
     let mut episodes = Episodes::new(game, settings.clone(), 1.0, 5);
@@ -142,7 +142,7 @@ fn different_weights_lead_to_different_games() {
 fn a_cache_changes_no_game_and_saves_evaluations() {
     let game = ConnectFour::new();
     let cache = Cache::new(100_000);
-    let (with, cached) = play(game.clone(), &settings(), &mut hashing(&game, 3), Some(&cache), 2);
+    let (with, cached) = play(game.clone(), &settings(), &mut hashing(&game, 3), Some(cache.of(1)), 2);
     let (without, uncached) = play(game.clone(), &settings(), &mut hashing(&game, 3), None, 2);
     assert_eq!(with, without);
     assert!(cached.cache_hits > 0 && cached.evaluated < uncached.evaluated, "{cached:?} {uncached:?}");
@@ -156,7 +156,7 @@ fn an_answer_for_all_images_saves_evaluations_and_changes_no_game_of_a_symmetric
     let run = |symmetry_reuse| {
         let cache = Cache::new(100_000);
         let settings = Settings { symmetry_reuse, ..settings() };
-        play(game.clone(), &settings, &mut Uniform::new(game.spec().observation), Some(&cache), 2)
+        play(game.clone(), &settings, &mut Uniform::new(game.spec().observation), Some(cache.of(1)), 2)
     };
     let (shared, with) = run(SymmetryReuse::Share);
     let (apart, without) = run(SymmetryReuse::Apart);
@@ -510,7 +510,7 @@ fn a_round_is_finite_where_everything_is_cached() {
     let mut episodes = Episodes::new(game, settings(), 1.0, 5);
     let mut sum = Round::default();
     for _ in 0..500 {
-        sum += episodes.advance(&mut evaluator, Some(&cache)).unwrap();
+        sum += episodes.advance(&mut evaluator, Some(cache.of(1))).unwrap();
     }
     assert!(sum.episodes_finished > 100);
     assert!(sum.evaluated < 6_000, "tic-tac-toe has 5,478 positions, not {}", sum.evaluated);

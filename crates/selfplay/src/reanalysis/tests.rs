@@ -187,7 +187,7 @@ fn a_cache_changes_no_result() {
     let (before, cache, mut evaluator) = (played(&game, 3), Cache::new(10_000), hashing(&game, 2));
     let mut twice = || {
         let mut reanalysis = reanalysis(&game, settings(), &before);
-        finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, Some(&cache)))
+        finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, Some(cache.of(1))))
     };
     let (first, second) = (twice(), twice());
     // Positions that share an answer with their mirror image have values of that image's network.

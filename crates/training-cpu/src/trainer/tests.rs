@@ -100,6 +100,26 @@ fn an_unrolled_step_that_is_not_finite_changes_nothing() {
 }
 
 #[test]
+fn gradients_are_cut_to_the_clip_norm() {
+    // Without momentum a step of SGD is the clipped gradient times the learning rate.
+    let (architecture, clip) = (plain(6, 7), 1e-3);
+    let settings = TrainerSettings {
+        optimiser: Optimiser::Sgd { momentum: 0.0 },
+        learning_rate: 1.0,
+        weight_decay: 0.0,
+        gradient_clip_norm: clip,
+        ..settings()
+    };
+    let mut trainer = trainer(&architecture, settings);
+    let before = trainer.state.network.parameters.clone();
+    let losses = step(&mut trainer, &batch(&architecture, 9, 66)).unwrap();
+    let changes = trainer.state.network.parameters.iter().zip(&before).map(|(after, before)| f64::from(after - before));
+    let moved = changes.map(|change| change * change).sum::<f64>().sqrt();
+    assert!(losses.gradient_norm > clip, "a gradient of {}", losses.gradient_norm);
+    assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
+}
+
+#[test]
 fn the_number_of_threads_changes_no_bit_of_a_checkpoint() {
     let architecture = plain(6, 7);
     let run = |threads: usize| {

@@ -1,6 +1,6 @@
-//! The same search written naively from the formulas: recursive, a hash map keyed by the path, nothing cached.
+//! The same search written naively from the formulas: hash maps keyed by the path, nothing cached.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use game::Action;
 
@@ -14,80 +14,134 @@ struct Visited {
     reward: f32,
     discount: f32,
     visits: u32,
+    in_flight: u32,
     value_sum: f64,
+}
+
+/// The end of a descent: as [`Selection`](crate::Selection), with the path in place of a request.
+enum Descent {
+    Leaf(Vec<Action>),
+    Completed,
+    Busy,
 }
 
 pub(super) struct Reference {
     settings: Settings,
     tree: HashMap<Vec<Action>, Visited>,
+    /// The leaves in flight.
+    requested: HashSet<Vec<Action>>,
     /// The least and the greatest action value met.
     bounds: (f32, f32),
 }
 
 impl Reference {
     pub(super) fn new(toy: Toy, settings: Settings) -> Self {
-        let mut reference = Self { settings, tree: HashMap::new(), bounds: (f32::INFINITY, f32::NEG_INFINITY) };
-        reference.insert(&[], Visited { toy, reward: 0.0, discount: 1.0, visits: 0, value_sum: 0.0 });
-        reference.simulate(&[]);
+        let mut reference = Self {
+            settings,
+            tree: HashMap::new(),
+            requested: HashSet::new(),
+            bounds: (f32::INFINITY, f32::NEG_INFINITY),
+        };
+        reference.insert(&[], toy, 0.0, 1.0);
         reference
     }
 
-    /// Searches until the root's children have `simulations` visits together, or the root is proven.
-    pub(super) fn search(&mut self, simulations: u32) {
+    /// Searches until the root's children have `simulations` visits together, or the root is proven. Up to `leaves`
+    /// leaves are chosen before the first of them is evaluated.
+    pub(super) fn search(&mut self, simulations: u32, leaves: usize) {
         while self.tree[&vec![]].visits < simulations + 1 && self.proven(&[]) == Proven::Unknown {
-            self.simulate(&[]);
+            let mut chosen = Vec::new();
+            while chosen.len() < leaves {
+                match self.descend(simulations) {
+                    Descent::Leaf(path) => chosen.push(path),
+                    Descent::Completed => {}
+                    Descent::Busy => break,
+                }
+            }
+            for path in chosen {
+                self.requested.remove(&path);
+                let (action, parent) = path.split_last().unwrap();
+                let step = self.tree[parent].toy.step(*action);
+                self.insert(&path, step.toy, step.reward, step.discount);
+            }
         }
     }
 
-    fn insert(&mut self, path: &[Action], visited: Visited) {
+    /// Adds a position, whose evaluation is its first visit.
+    fn insert(&mut self, path: &[Action], toy: Toy, reward: f32, discount: f32) {
+        let visited = Visited { toy, reward, discount, visits: 0, in_flight: 1, value_sum: 0.0 };
         self.tree.insert(path.to_vec(), visited);
+        self.back_up(path, toy.outcome().unwrap_or_else(|| toy.value()));
     }
 
-    /// Runs one visit; returns the value to move at `path`.
-    fn simulate(&mut self, path: &[Action]) -> f32 {
-        let here = self.tree[path].clone();
-        let value = match (here.toy.outcome(), here.visits) {
-            (Some(result), _) => result,
-            (None, 0) => here.toy.value(),
-            (None, _) if self.proven(path) != Proven::Unknown => 0.0,
-            (None, _) => {
-                let action = self.choose(path, &here);
-                let next = [path, &[action]].concat();
-                let step = here.toy.step(action);
-                if !self.tree.contains_key(&next) {
-                    let (reward, discount) = (step.reward, step.discount);
-                    self.insert(&next, Visited { toy: step.toy, reward, discount, visits: 0, value_sum: 0.0 });
-                }
-                let value = self.simulate(&next);
-                let met = self.action_value(&next);
-                self.bounds = (self.bounds.0.min(met), self.bounds.1.max(met));
-                step.reward + step.discount * value
+    fn descend(&mut self, simulations: u32) -> Descent {
+        let root = &self.tree[&vec![]];
+        let is_spent = root.visits - 1 + root.in_flight >= simulations;
+        if is_spent || self.proven(&[]) != Proven::Unknown || self.open(&[]).is_empty() {
+            return Descent::Busy;
+        }
+        let mut path = Vec::new();
+        while let Some(here) = self.tree.get(&path).cloned() {
+            let exact = here.toy.outcome().or(self.proven(&path).value());
+            let action = exact.is_none().then(|| self.choose(&path, &here));
+            self.tree.get_mut(&path).unwrap().in_flight += 1;
+            if let Some(value) = exact {
+                self.back_up(&path, value);
+                return Descent::Completed;
             }
+            path.extend(action);
+        }
+        self.requested.insert(path.clone());
+        Descent::Leaf(path)
+    }
+
+    /// Completes the visit in flight at `path` and at each position before it.
+    fn back_up(&mut self, path: &[Action], mut value: f32) {
+        for len in (0..=path.len()).rev() {
+            let path = &path[..len];
+            value = self.proven(path).value().unwrap_or(value);
+            let here = self.tree.get_mut(path).unwrap();
+            here.visits += 1;
+            here.in_flight -= 1;
+            here.value_sum += f64::from(value);
+            value = here.reward + here.discount * value;
+            if len > 0 {
+                let met = self.action_value(path);
+                self.bounds = (self.bounds.0.min(met), self.bounds.1.max(met));
+            }
+        }
+    }
+
+    /// The actions that a descent may take. Wins and losses are not visited again: a win decides the node, and no
+    /// choice is worse than a loss.
+    fn open(&self, path: &[Action]) -> Vec<Action> {
+        let is_open = |&action: &Action| {
+            let is_decided = matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss);
+            !is_decided && !self.is_in_flight(&[path, &[action]].concat())
         };
-        let value = self.proven(path).value().unwrap_or(value);
-        let here = self.tree.get_mut(path).unwrap();
-        here.visits += 1;
-        here.value_sum += f64::from(value);
-        value
+        self.tree[path].toy.actions().into_iter().filter(is_open).collect()
+    }
+
+    /// True if every leaf at or behind `path` is in flight.
+    fn is_in_flight(&self, path: &[Action]) -> bool {
+        let Some(here) = self.tree.get(path) else { return self.requested.contains(path) };
+        here.toy.outcome().is_none() && self.proven(path) == Proven::Unknown && self.open(path).is_empty()
     }
 
     fn choose(&self, path: &[Action], here: &Visited) -> Action {
         let actions = here.toy.actions();
         let priors = here.toy.priors();
         let child = |action: Action| self.tree.get(&[path, &[action]].concat());
-        let n = |action: Action| child(action).map_or(0.0, |child| child.visits as f32);
-        let big_n = here.visits as f32;
+        let n = |action: Action| child(action).map_or(0.0, |child| (child.visits + child.in_flight) as f32);
+        let big_n = (here.visits + here.in_flight) as f32;
         let seen: f32 =
             actions.iter().zip(&priors).filter(|(action, _)| n(**action) > 0.0).map(|(_, prior)| prior).sum();
-        let mean = here.value_sum as f32 / big_n;
+        let mean = here.value_sum as f32 / here.visits as f32;
         let first_play = self.scaled(mean) - self.settings.fpu_reduction * seen.sqrt();
         let (base, init) = (self.settings.c_base, self.settings.c_init);
+        let open = self.open(path);
         let mut best = None;
-        for (&action, &prior) in actions.iter().zip(&priors) {
-            // Wins and losses are not visited again: a win decides the node, and no choice is worse than a loss.
-            if matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss) {
-                continue;
-            }
+        for (&action, &prior) in actions.iter().zip(&priors).filter(|(action, _)| open.contains(action)) {
             let next = [path, &[action]].concat();
             let q = child(action).map_or(first_play, |_| self.scaled(self.action_value(&next)));
             let u = prior / (1.0 + n(action)) * (big_n.sqrt() * (init + ((big_n + base + 1.0) / base).ln()));
