@@ -7,13 +7,18 @@ use game::Losses;
 use inference::EngineCounts;
 use proto::replay::ReviseRefusal;
 use selfplay::Round;
+use service::reasons::Reasons;
 
 use crate::replay_router::RouterStats;
 use crate::stopwatch::Parts;
 
-/// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
-/// rate.
+/// The reasons for which weights were refused.
+static WEIGHTS_REFUSALS: Reasons = Reasons::new();
+
+/// Registers counters of rare events at zero, and those of self-play: a counter that appears with its first event hides
+/// that event from every rate, and an actor that plays nothing from every observer.
 pub(crate) fn begin() {
+    advanced(&Round::default());
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
     counter!("zerofleet_actor_id_collisions_total").increment(0);
@@ -24,7 +29,6 @@ pub(crate) fn begin() {
     for reason in refusals.into_iter().chain(["failed", "unusable"]) {
         reanalysis_refused(reason, 0);
     }
-    counter!("zerofleet_actor_lost_episodes_total").increment(0);
     environments_failed(&Losses::default(), &Losses::default());
     for why in ["weights", "replay", "evaluator"] {
         waited(why, Duration::ZERO);
@@ -131,6 +135,11 @@ pub(crate) fn loaded(version: u64, evaluator: String) {
         service::devices::placed("weights", device);
     }
     gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
+}
+
+/// Sets the newest weights version that this actor cannot play with, by the reason.
+pub(crate) fn weights_refused(version: u64, why: &str) {
+    gauge!("zerofleet_actor_weights_refused", "why" => WEIGHTS_REFUSALS.label(why)).set(version as f64);
 }
 
 /// Copies the counters of the engine of an accelerator.

@@ -368,6 +368,7 @@ impl<G: Game> Worker<G> {
         match error {
             inference::Error::NotFinite { weights_version } => {
                 tracing::error!(weights_version, "the weights answer NaN; self-play waits for the next version");
+                metrics::weights_refused(weights_version, "the network answers NaN");
                 self.around.readiness.not_ready(format!("weights version {weights_version} answers NaN"));
                 self.play.unload();
                 Ok(())
@@ -401,6 +402,7 @@ impl<G: Game> Worker<G> {
             }
             Err(error) => {
                 let error = service::chain(&error);
+                metrics::weights_refused(version.0, &error);
                 tracing::error!(%version, error, "the weights cannot be used; self-play goes on without them");
                 return Ok(());
             }

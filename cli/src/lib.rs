@@ -36,6 +36,7 @@ mod report;
 mod run_metrics;
 mod screen;
 mod sgf;
+mod stall;
 mod table;
 mod top;
 mod train;

@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, count, elo, losses, mean_return, number, percent, validation};
+use crate::screen::{clock, count, elo, losses, mean_return, number, percent, refused, validation, warnings};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -51,10 +51,12 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
     let readings = record::read(run)?;
     // A session that ended before a process answered has no values of its own.
     let answered = readings.iter().rev().find(|reading| reading.steps.is_some());
-    let Some(last) = answered.or(readings.last()).cloned() else {
+    let Some(mut last) = answered.or(readings.last()).cloned() else {
         let name = run.name();
         bail!("run {name} has no metrics yet; train it with zerofleet train --run {name}");
     };
+    // A fault stands at the end, whether the learner answered then or not.
+    last.health.fault = readings.last().and_then(|reading| reading.health.fault.clone());
     let summary = Summary {
         run: run.name().to_owned(),
         boards: [config.run.game.clone()].into_iter().chain(config.run.boards).collect(),
@@ -117,6 +119,9 @@ impl Summary {
         let mean = |total: Option<f64>| number(total.map(|total| total / seconds));
         let mut text = String::new();
         let mut row = |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("strings grow");
+        if let Some(fault) = &r.health.fault {
+            row("fault", fault.clone());
+        }
         row("game, seed", format!("{}, {}", self.games(), self.seed));
         row("trained", format!("{} of {}", clock(r.elapsed_seconds), clock(self.minutes * 60.0)));
         for (name, search) in [("raw policy", "raw"), ("with search", "search")] {
@@ -146,7 +151,11 @@ impl Summary {
         if let Some(validation) = validation(r) {
             row("held-out games", validation);
         }
-        row("replay", format!("{} items, window {}", count(r.replay_items), count(r.window_items)));
+        let refused = refused(r).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
+        row("replay", format!("{} items, window {}{refused}", count(r.replay_items), count(r.window_items)));
+        for (name, warning) in warnings(r) {
+            row(name, warning);
+        }
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
         }

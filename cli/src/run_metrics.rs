@@ -1,11 +1,12 @@
 //! Computes the metrics of a run at one time from the expositions of its processes.
 //!
-//! [`RunMetrics`] lists them, [`DeviceUse`] those of a device, [`Processes`] computes one value from the processes of a
-//! role, and [`CounterRates`] holds the recent expositions of a process. Counters of actors restart with every actor
-//! process; [`Meter`] adds them up over restarts and sessions. Values that a process keeps over its restarts (steps,
-//! items, rated games) are used unchanged. Missing values stay missing.
+//! [`RunMetrics`] lists them, [`DeviceUse`] those of a device and [`Health`] what is lost or refused; [`Processes`]
+//! computes one value from the processes of a role, and [`CounterRates`] holds the recent expositions of a process.
+//! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that
+//! a process keeps over its restarts (steps, items, rated games) are used unchanged. Missing values stay missing.
 
 mod devices;
+mod health;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,6 +18,7 @@ use fleet::exposition::{Exposition, Series, increase};
 use service::devices::CPU;
 
 pub(crate) use devices::DeviceUse;
+pub(crate) use health::Health;
 
 /// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN: Duration = Duration::from_secs(20);
@@ -133,6 +135,8 @@ pub(crate) struct RunMetrics {
     pub engines: BTreeMap<String, String>,
     /// The devices that tensors are on, the CPU last.
     pub devices: Vec<DeviceUse>,
+    /// What is lost, refused or held back.
+    pub health: Health,
 }
 
 impl RunMetrics {
@@ -204,6 +208,7 @@ impl RunMetrics {
             evaluation_episodes: arena("episodes_total"),
             engines: processes.engines(),
             devices: devices::of(processes),
+            health: Health::of(processes),
             ..Self::default()
         }
     }
@@ -492,13 +497,15 @@ impl Meter {
         let is_current = |role, answered| role == Role::Arena || now.duration_since(answered) <= RATE_SPAN;
         let current = self.processes.values().filter(|(role, answered, _)| is_current(*role, *answered));
         let processes = Processes(current.map(|(role, _, rates)| (*role, rates)).collect());
+        let current = RunMetrics::of(&processes);
         RunMetrics {
             games: self.total("games_total"),
             positions: self.total("moves_total"),
             evaluations: self.total("evaluations_total"),
             simulations: self.total("simulations_total"),
             seconds: self.seconds(),
-            ..RunMetrics::of(&processes)
+            health: current.health.over_sessions(&self.totals),
+            ..current
         }
     }
 

@@ -4,11 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use inference::categorical::{inverse_transform, transform};
+use learner::config::SUPPORT_MAX;
 
-use crate::run_metrics::{RunMetrics, device_lines, engines_line};
+use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 
 /// Interval between lines where there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
+/// The share of targets beyond the support of the network from which they are reported.
+const BEYOND_SHARE_MIN: f64 = 0.01;
 /// The text for a missing number.
 pub(crate) const MISSING: &str = "–";
 
@@ -102,14 +106,17 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
     let ([items, window], ratio) = ([r.replay_items, r.window_items].map(count), number(r.samples_per_insert));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
+    let refused = refused(r).map(|refused| format!(" · {refused} refused")).unwrap_or_default();
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
-    let mut lines = vec![
+    let mut lines: Vec<(&'static str, String)> = r.health.fault.iter().map(|fault| ("fault", fault.clone())).collect();
+    lines.extend([
         ("self-play", format!("{games} games/s · {positions} positions/s · {evaluations} evaluations/s")),
         ("batches", format!("{} positions each · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
-        ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
+        ("replay", format!("{items} items · window {window} · {ratio} samples per insert{refused}")),
         ("learner", format!("step {} · {steps} steps/s · weights v{version}, policy lag {lag}", count(r.steps))),
         ("loss", losses(r)),
-    ];
+    ]);
+    lines.extend(warnings(r));
     lines.extend(validation(r).map(|text| ("held out", text)));
     if r.has_returns() {
         let length = number(r.episode_length);
@@ -124,6 +131,44 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines.push(("engines", or_missing(engines_line(&r.engines))));
     lines.extend(device_lines(&r.devices).into_iter().map(|line| ("devices", line)));
     lines
+}
+
+/// Returns what is lost or not learned beside a fault, as name and text; empty in a sound run.
+pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
+    let lost = lost(&r.health).map(|text| ("lost", text));
+    lost.into_iter().chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
+}
+
+/// Formats the episodes that were lost; `None` if there are none.
+fn lost(health: &Health) -> Option<String> {
+    let [lost, failures] = [health.lost_episodes, health.environment_failures].map(|count| count.unwrap_or(0.0));
+    (lost + failures > 0.0)
+        .then(|| format!("{} episodes, in {} failures of the environment", count(Some(lost)), count(Some(failures))))
+}
+
+/// Formats the warning that targets lie beyond the support of the network, with the remedy; `None` while few do.
+pub(crate) fn beyond_support(health: &Health) -> Option<String> {
+    let share = health.beyond_support_share.filter(|share| *share >= BEYOND_SHARE_MIN)?;
+    let (support, largest) = (health.support?, health.target_magnitude_max?);
+    let needed = transform(largest).ceil();
+    let remedy = if needed <= SUPPORT_MAX as f64 {
+        format!("start a new run with network.support = {needed:.0}, or scale the rewards down")
+    } else {
+        let end = inverse_transform(SUPPORT_MAX as f64);
+        format!("scale the rewards down, since the largest network.support, {SUPPORT_MAX}, ends at {end:.0}")
+    };
+    Some(format!(
+        "{} of the values and rewards lie beyond network.support = {support:.0}, which ends at {:.0}, and look alike to \
+         the network; the largest is {}: {remedy}",
+        percent(Some(share)),
+        inverse_transform(support),
+        number(Some(largest)),
+    ))
+}
+
+/// Formats the number of trajectories that were refused for good; `None` if there are none.
+pub(crate) fn refused(r: &RunMetrics) -> Option<String> {
+    Some(r.health.refused()).filter(|refused| *refused > 0.0).map(|refused| count(Some(refused)))
 }
 
 /// Formats the accuracy on solved positions and the rating; `None` if neither is measured.
@@ -220,5 +265,41 @@ pub(crate) fn whole(value: Option<f64>) -> String {
         None => MISSING.to_owned(),
         Some(value) if value.abs() >= 1e7 => format!("{value:.0e}"),
         Some(value) => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the warning about this share of targets, the largest of which is `largest`.
+    fn warning(share: f64, largest: f64) -> Option<String> {
+        let (support, target_magnitude_max) = (Some(25.0), Some(largest));
+        beyond_support(&Health {
+            support,
+            beyond_support_share: Some(share),
+            target_magnitude_max,
+            ..Health::default()
+        })
+    }
+
+    #[test]
+    fn targets_beyond_the_support_are_reported_from_a_hundredth_on_with_the_support_that_holds_them() {
+        assert_eq!(warning(0.009, 700.0), None);
+        let found = warning(0.01, 175_000.0).unwrap();
+        assert!(
+            found.starts_with("1.0 % of the values and rewards lie beyond network.support = 25, which ends at 642")
+        );
+        // h(175,000) = √175,001 − 1 + 175 = 592.3.
+        assert!(found.contains("the largest is 175.0k: start a new run with network.support = 593"), "{found}");
+    }
+
+    #[test]
+    fn targets_beyond_every_support_must_be_scaled() {
+        let found = warning(1.0, 1e9).unwrap();
+        assert!(
+            found.contains("scale the rewards down, since the largest network.support, 1024, ends at 3958"),
+            "{found}"
+        );
     }
 }

@@ -20,6 +20,7 @@ use service::Drain;
 
 use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
+use crate::stall::Watch;
 use cost::Price;
 use roster::Roster;
 use snapshot::Snapshot;
@@ -81,11 +82,15 @@ impl Args {
         ensure!(is_usable, "--interval must be above 0 and at most {INTERVAL_SECONDS_MAX} seconds");
         cost::check(&self.prices)?;
         let mut sources = Sources::new(&self.admins, self.run.as_deref(), &self.runs)?;
-        let mut roster = Roster::default();
+        let (mut roster, mut watch) = (Roster::default(), Watch::default());
         let mut poll = || {
             let now = Instant::now();
             roster.poll(&sources.processes(now), now);
-            Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds())
+            let mut snapshot = Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds());
+            watch.read(&snapshot.metrics, now);
+            // Of a fleet that has refused all so far the reason is known at once.
+            snapshot.metrics.health.fault = watch.at_end(&snapshot.metrics);
+            snapshot
         };
         if self.once {
             poll();

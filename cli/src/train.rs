@@ -23,7 +23,8 @@ use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report;
 use crate::run_metrics::{Meter, RunMetrics, unix_seconds};
-use crate::screen::{Screen, print_line};
+use crate::screen::{Screen, beyond_support, print_line};
+use crate::stall::Watch;
 use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts every process of a run, shows their metrics and drains them in order.
@@ -162,6 +163,8 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
         begin: Instant::now(),
         last: RunMetrics::default(),
         write_failures: WriteFailures::default(),
+        watch: Watch::default(),
+        is_beyond_support: false,
         progress,
         is_gated: plan.config.arena.gate != GateKind::None,
     };
@@ -175,7 +178,11 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
     }
     trained?;
     kept?;
-    print_report(plan, &session)
+    print_report(plan, &session)?;
+    match session.last.health.fault {
+        Some(fault) => bail!("the run learns nothing: {fault}"),
+        None => Ok(()),
+    }
 }
 
 /// A running session.
@@ -191,6 +198,9 @@ struct Session<'a> {
     begin: Instant,
     last: RunMetrics,
     write_failures: WriteFailures,
+    watch: Watch,
+    /// True once the warning about targets beyond the support was printed.
+    is_beyond_support: bool,
     progress: Progress,
     /// True if actors get the weights that the arena accepts.
     is_gated: bool,
@@ -219,6 +229,7 @@ impl Session<'_> {
         }
         // The last reading, while every process still answers.
         self.read();
+        self.last.health.fault = self.watch.at_end(&self.last);
         Ok(())
     }
 
@@ -232,11 +243,18 @@ impl Session<'_> {
             let log = self.log(*index);
             self.write_failures.learner(exposition, &log).iter().for_each(|news| self.screen.print(news));
         }
+        let now = Instant::now();
         self.last = RunMetrics {
             elapsed_seconds: self.elapsed().as_secs_f64(),
             unix_seconds: unix_seconds(),
-            ..self.meter.read(Instant::now(), scraped)
+            ..self.meter.read(now, scraped)
         };
+        self.watch.read(&self.last, now).iter().for_each(|news| self.screen.print(news));
+        self.last.health.fault = self.watch.fault().map(str::to_owned);
+        if let Some(warning) = beyond_support(&self.last.health).filter(|_| !self.is_beyond_support) {
+            self.is_beyond_support = true;
+            self.screen.print(&warning);
+        }
     }
 
     /// Writes metrics and progress.

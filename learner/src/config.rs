@@ -8,7 +8,8 @@ mod options;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ::network::{ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
+pub use ::network::SUPPORT_MAX;
+use ::network::{ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX};
 use bridge::EnvironmentSection;
 use game::{Game as _, Scoring, Spec};
 use games::GameKind;

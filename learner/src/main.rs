@@ -14,6 +14,7 @@ mod priorities;
 mod process;
 mod records;
 mod seed;
+mod target_range;
 mod trainer;
 mod training;
 #[cfg(feature = "torch")]

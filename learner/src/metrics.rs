@@ -1,12 +1,17 @@
 //! The learner's metrics. Names are listed in `docs/metrics.md`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, gauge};
 use training::{Losses, Memory, StepTimes};
 use weights::WeightsVersion;
 
+use crate::target_range::TargetRange;
 use crate::trainer::Placed;
+
+/// The bits of the greatest magnitude of a target; those of numbers that are not negative are ordered as the numbers.
+static LARGEST_TARGET: AtomicU32 = AtomicU32::new(0);
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
 /// rate.
@@ -179,6 +184,23 @@ pub(crate) fn replay_servers(servers: usize, drawn_from: usize) {
 
 pub(crate) fn not_finite() {
     counter!("zerofleet_learner_not_finite_total").increment(1);
+}
+
+/// Sets n, the end of the support of categorical values, and registers the counters of their targets.
+pub(crate) fn support(support: Option<usize>) {
+    if let Some(support) = support {
+        gauge!("zerofleet_learner_support").set(support as f64);
+        targets(&TargetRange::default());
+    }
+}
+
+/// Counts the categorical targets of a batch.
+pub(crate) fn targets(range: &TargetRange) {
+    let &TargetRange { targets, beyond, largest } = range;
+    counter!("zerofleet_learner_targets_total").increment(targets);
+    counter!("zerofleet_learner_targets_beyond_support_total").increment(beyond);
+    let before = LARGEST_TARGET.fetch_max(largest.to_bits(), Ordering::Relaxed);
+    gauge!("zerofleet_learner_target_magnitude_max").set(f64::from(f32::from_bits(before).max(largest)));
 }
 
 /// Counts a step that was skipped because its gradient overflowed under the scale of its loss.

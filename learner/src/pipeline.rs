@@ -24,11 +24,13 @@ use tokio::sync::mpsc;
 use crate::held_out::Split;
 use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
+use crate::target_range::TargetRange;
 use crate::training::Prepared;
 use crate::turns::Turns;
 use learner::config::Settings;
 use targets::{Built, Rejected, Smoothing, Targets};
 use training::Examples;
+use weights::Model;
 
 /// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
@@ -178,6 +180,8 @@ pub(crate) struct BatchSettings {
     pub(crate) smoothing: Smoothing,
     /// The exponent of [`priorities::importance`].
     pub(crate) importance_exponent: f64,
+    /// The model of the network, which decides the range of its targets.
+    pub(crate) model: Model,
 }
 
 /// What a preparing thread works with.
@@ -243,7 +247,7 @@ fn batch<G: Game>(
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
-    let Preparing { settings: BatchSettings { targets, smoothing, importance_exponent }, priorities, reports } =
+    let Preparing { settings: BatchSettings { targets, smoothing, importance_exponent, model }, priorities, reports } =
         preparing;
     // Empty under uniform sampling.
     let importance =
@@ -260,6 +264,7 @@ fn batch<G: Game>(
     if rows.is_empty() {
         return None;
     }
+    TargetRange::of(&examples, *model).iter().for_each(metrics::targets);
     let item = |&row: &usize| Some(Item::of(&samples[row], servers.get(row)?));
     let items = if importance.is_empty() { Vec::new() } else { rows.iter().filter_map(item).collect() };
     if let Some(trace) = &trace {

@@ -88,10 +88,12 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
-    let targets = settings.targets_of(architecture.model);
+    let model = architecture.model;
+    let targets = settings.targets_of(model);
+    metrics::support(model.support());
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
-    let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent };
+    let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent, model };
     let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept)
         .with_spread(settings.learner.checkpoints_spread);
     let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);

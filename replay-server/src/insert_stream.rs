@@ -19,6 +19,7 @@ use tonic::Status;
 use crate::config::Settings;
 use crate::leases::{Actors, Lease, MISSED_MAX};
 use crate::log::{EncodedTrajectory, UnixMillis};
+use crate::metrics;
 use crate::quota::Quota;
 use crate::storage;
 use crate::table_service::Inserted;
@@ -180,6 +181,7 @@ impl InsertStream {
             Message::Refused(answer) => {
                 self.order.answered();
                 if let Answer::Refused { sequence, fault } = &answer {
+                    metrics::count_defect(fault);
                     tracing::warn!(sequence, %fault, "an invalid trajectory was refused");
                 }
                 Ok(Received::Refused(answer.into()))

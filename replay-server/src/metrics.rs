@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use experience::{Trajectory, WeightsVersion};
+use experience::{Invalid, Trajectory, WeightsVersion};
 use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use proto::replay::{ActorState, ReviseRefusal, TableStats};
 use replay::{RateLimiterCounts, Table};
+use service::reasons::Reasons;
 
 /// The reasons for which an insert is rejected, as values of the label `reason`.
 const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
 const OVER_MEMORY: &str = "over_memory";
+
+/// The defects for which trajectories were refused.
+static DEFECTS: Reasons = Reasons::new();
 
 /// The gauges, including monotonic totals of seconds: counters hold whole numbers only.
 const GAUGES: [(&str, &str); 19] = [
@@ -38,12 +42,13 @@ const GAUGES: [(&str, &str); 19] = [
     ("zerofleet_replay_disk_bytes", "Bytes of the log's file system"),
 ];
 
-const COUNTERS: [(&str, &str); 14] = [
+const COUNTERS: [(&str, &str); 15] = [
     ("zerofleet_replay_inserts_total", "Trajectories stored since the run began"),
     ("zerofleet_replay_items_inserted_total", "Items stored since the run began"),
     ("zerofleet_replay_samples_total", "Items drawn since the run began"),
     ("zerofleet_replay_duplicates_total", "Trajectories that came again and were not counted again"),
     ("zerofleet_replay_refused_total", "Trajectories refused, by reason"),
+    ("zerofleet_replay_defects_total", "Trajectories refused for good, by their defect"),
     ("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind"),
     ("zerofleet_replay_without_items_total", "Trajectories acknowledged and not stored: they hold no item"),
     ("zerofleet_replay_evicted_for_memory_total", "Trajectories that full tables gave up for memory"),
@@ -79,6 +84,11 @@ pub(crate) fn describe() {
     for refusal in ReviseRefusal::ALL {
         counter!("zerofleet_replay_revisions_refused_total", "reason" => refusal.name()).absolute(0);
     }
+}
+
+/// Counts the defect of a trajectory that is refused for good.
+pub(crate) fn count_defect(fault: &Invalid) {
+    counter!("zerofleet_replay_defects_total", "why" => DEFECTS.label(&fault.to_string())).increment(1);
 }
 
 /// Counts a trajectory that the log could not store.

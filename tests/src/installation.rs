@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -66,6 +67,18 @@ impl Installation {
         fs::remove_file(&path).with_context(|| format!("remove {program}"))?;
         fs::write(&path, bytes).with_context(|| format!("write {program}"))?;
         fs::set_permissions(&path, permissions).context("restore its permissions")
+    }
+
+    /// Replaces a program by a script that starts it with additional arguments behind its own.
+    ///
+    /// # Errors
+    /// The program is missing, or the script cannot be written.
+    pub fn add_arguments(&self, program: &str, arguments: &str) -> anyhow::Result<()> {
+        let (path, original) = (self.directory.path().join(program), format!("original-{program}"));
+        let script = format!("#!/bin/sh\nexec \"$(dirname \"$0\")/{original}\" \"$@\" {arguments}\n");
+        fs::rename(&path, self.directory.path().join(&original)).with_context(|| format!("rename {program}"))?;
+        fs::write(&path, script).with_context(|| format!("write {program}"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).context("make the script a program")
     }
 
     /// Returns the folder of the programs, in which they may write.

@@ -35,6 +35,7 @@ mod revocation;
 mod same_seed_same_games;
 mod scale_out;
 mod soak;
+mod stall;
 mod traces;
 mod train;
 mod tune;

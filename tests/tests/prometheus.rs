@@ -24,14 +24,15 @@ const DEADLINE: Duration = Duration::from_secs(180);
 const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights"];
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
-/// several boards, accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 34] = [
+/// several boards, categorical values, refusals, accelerators and trace spans.
+const NOT_SEEN_HERE: [&str; 40] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
     "zerofleet_actor_device_seconds_total",
     "zerofleet_actor_device_too_large_total",
     "zerofleet_actor_full_simulations",
+    "zerofleet_actor_weights_refused",
     "zerofleet_arena_episode_length_mean",
     "zerofleet_arena_exhaustive_lost",
     "zerofleet_arena_opponent_return",
@@ -58,6 +59,11 @@ const NOT_SEEN_HERE: [&str; 34] = [
     "zerofleet_learner_group_rank",
     "zerofleet_learner_group_reduce_seconds_total",
     "zerofleet_learner_loss_scale",
+    "zerofleet_learner_support",
+    "zerofleet_learner_target_magnitude_max",
+    "zerofleet_learner_targets_beyond_support_total",
+    "zerofleet_learner_targets_total",
+    "zerofleet_replay_defects_total",
     "zerofleet_replay_revision_lag_versions",
     "zerofleet_telemetry_spans_total",
 ];

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::record::Record;
+use crate::run_metrics::Health;
 
 /// Creates a run of forty minutes of Hex that has written only its configuration.
 fn begin(runs: &Path) -> RunDirectory {
@@ -200,4 +201,43 @@ fn the_screen_shows_every_row_of_the_file() {
     let rows = summary.markdown().lines().skip(4).count();
     assert_eq!(summary.plain().lines().count(), rows);
     assert_eq!(row(&summary, "solved positions, raw policy").unwrap(), "outcome kept 75.0 %, best move –");
+}
+
+/// Returns metrics of a run with everything that a sound one has not.
+fn faulty() -> RunMetrics {
+    let health = Health {
+        fault: Some("the replay server refuses every game".to_owned()),
+        unstored: BTreeMap::from([("invalid".to_owned(), 12.0)]),
+        lost_episodes: Some(9.0),
+        environment_failures: Some(4.0),
+        support: Some(25.0),
+        beyond_support_share: Some(0.5),
+        target_magnitude_max: Some(700.0),
+        ..Health::default()
+    };
+    RunMetrics { health, ..RunMetrics::default() }
+}
+
+#[test]
+fn what_a_run_lost_or_did_not_learn_has_rows_and_a_sound_run_has_none() {
+    let found = summary(faulty());
+    assert_eq!(row(&found, "fault").unwrap(), "the replay server refuses every game");
+    assert!(row(&found, "replay").unwrap().ends_with(", 12 games refused"));
+    assert_eq!(row(&found, "lost").unwrap(), "9 episodes, in 4 failures of the environment");
+    assert!(row(&found, "targets").unwrap().contains("network.support = 27"), "{}", found.plain());
+    let sound = summary(RunMetrics::default());
+    assert!(["fault", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()), "{}", sound.plain());
+}
+
+#[test]
+fn the_fault_of_the_last_reading_counts_though_the_learner_answered_earlier() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = begin(runs.path());
+    let mut record = Record::open(&run, &fleet::config::Fleet::default()).unwrap();
+    for reading in [RunMetrics { steps: Some(7.0), ..RunMetrics::default() }, faulty()] {
+        record.append(&reading).unwrap();
+    }
+    assert!(again(&run).unwrap().contains("the replay server refuses every game"));
+    record.append(&RunMetrics::default()).unwrap();
+    assert!(!again(&run).unwrap().contains("fault"), "it was over");
 }

@@ -20,6 +20,8 @@ const WAITS_SHARE_MIN: f64 = 0.005;
 const MEASURED_SHARE_MIN: f64 = 0.05;
 /// Length at which labels are cut.
 const LABEL_LENGTH_MAX: usize = 40;
+/// Length at which reasons of refusals are cut.
+const REASON_LENGTH_MAX: usize = 300;
 /// Length at which names of engines are cut.
 const ENGINE_LENGTH_MAX: usize = 120;
 
@@ -75,6 +77,9 @@ impl Snapshot {
         let fleet = Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect());
         let mut metrics = RunMetrics::of(&fleet);
         metrics.engines.values_mut().for_each(|engine| *engine = sanitize(engine, ENGINE_LENGTH_MAX));
+        for text in [&mut metrics.health.defect, &mut metrics.health.weights_refusal].into_iter().flatten() {
+            *text = sanitize(text, REASON_LENGTH_MAX);
+        }
         for used in &mut metrics.devices {
             used.device = sanitize(&used.device, LABEL_LENGTH_MAX);
             for label in [&mut used.name, &mut used.gpu, &mut used.uuid].into_iter().flatten() {
@@ -125,6 +130,7 @@ impl Snapshot {
                 "samples_per_insert": metrics.samples_per_insert,
                 "rate_limiter_waits": self.limiter_waits,
             },
+            "health": metrics.health,
             "weights_version": metrics.weights_version,
             "losses": {
                 "total": metrics.loss_total,

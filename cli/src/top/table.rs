@@ -44,13 +44,15 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let is_limited = metrics.replay_items.is_some();
     let limiter = if is_limited { limited(&snapshot.limiter_waits) } else { "unknown".to_owned() };
     let bottleneck = snapshot.bottleneck.as_ref().map_or("unknown", |bottleneck| bottleneck.sentence.as_str());
-    let mut lines = vec![
-        ("fleet", counted(snapshot)),
+    let mut lines = vec![("fleet", counted(snapshot))];
+    lines.extend(metrics.health.fault.iter().map(|fault| ("fault", fault.clone())));
+    lines.extend([
         ("rates", rates(metrics)),
         ("replay", replay(metrics)),
         ("limiter", limiter),
         ("strength", strength(metrics)),
-    ];
+    ]);
+    lines.extend(screen::warnings(metrics).into_iter().map(|(name, text)| (name, ascii(&text))));
     if metrics.loss_total.is_some() {
         lines.push(("loss", ascii(&losses(metrics))));
     }
@@ -96,8 +98,9 @@ fn rates(metrics: &RunMetrics) -> String {
 }
 
 fn replay(metrics: &RunMetrics) -> String {
+    let refused = screen::refused(metrics).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
     format!(
-        "{} items of {} games, window {}, log {} MB, {} samples per insert",
+        "{} items of {} games, window {}, log {} MB, {} samples per insert{refused}",
         number(metrics.replay_items),
         number(metrics.replay_trajectories),
         number(metrics.window_items),

@@ -112,6 +112,25 @@ fn losses_of_training_stand_beside_those_on_held_out_games() {
 }
 
 #[test]
+fn a_fault_and_its_reason_are_shown_without_control_characters() {
+    let refused = "zerofleet_actor_weights_refused{why=\"no \u{1b}[31m24 channels\"} 1\n\
+                   zerofleet_actor_moves_total 0\nzerofleet_actor_lost_episodes_total 2\n";
+    let actor = Scripted::new(refused);
+    let (mut top, mut watch) = (Top::at(&[&actor]), Watch::default());
+    top.poll();
+    let mut snapshot = top.poll();
+    assert_eq!(watch.read(&snapshot.metrics, Instant::now()), None);
+    let fault = watch.at_end(&snapshot.metrics);
+    assert!(fault.as_ref().unwrap().starts_with("no actor can play with the weights (no"), "{fault:?}");
+    snapshot.metrics.health.fault.clone_from(&fault);
+    let text = table::table(&snapshot);
+    assert!(text.contains("\nfault      no actor can play with the weights (no"), "{text}");
+    assert!(text.contains("\nlost       2 episodes, in 0 failures of the environment\n"), "{text}");
+    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.len() <= 80), "{text}");
+    assert_eq!(snapshot.json()["health"]["fault"], fault.unwrap());
+}
+
+#[test]
 fn counts_from_before_the_first_poll_are_not_in_the_rate() {
     let actor = Scripted::new(ACTOR);
     let mut top = Top::at(&[&actor]);

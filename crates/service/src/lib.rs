@@ -5,7 +5,8 @@
 //! drains ([`Drain`]). [`run`] performs all of it except building and running, which a process passes as a closure that
 //! takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Health`] and [`Readiness`],
 //! [`Probe`] queries them, [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share,
-//! [`trace`] records spans, and [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
+//! [`trace`] records spans, [`reasons`] bounds the texts in labels of metrics, and [`ConfigError`] names the key of
+//! every invalid value. Start reading at [`run`].
 //!
 //! The crate does not depend on games, tensors or messages. It is the only crate at its level that reads the
 //! environment, files and signals.
@@ -27,6 +28,7 @@ pub mod machine;
 pub mod net;
 mod probe;
 mod process;
+pub mod reasons;
 pub mod security;
 pub mod spread;
 pub mod telemetry;

@@ -48,7 +48,8 @@ fn preparers(threads: usize) -> Preparers {
 
 fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
     // The receiver of priorities is dropped; batches are prepared nevertheless.
-    let settings = BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0 };
+    let settings =
+        BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0, model: Model::default() };
     prepare(&[ConnectFour::new()], settings, &Priorities::new().0, seed, threads).unwrap()
 }
 

@@ -1,0 +1,209 @@
+//! What the processes report of work that is lost, refused or held back: the base of every warning about a run.
+//!
+//! [`stall`](crate::stall) decides by it whether the run learns nothing.
+
+use std::collections::BTreeMap;
+
+use fleet::Role;
+use serde::{Deserialize, Serialize};
+use service::reasons::OTHER;
+
+use super::{CounterRates, Processes, metric, named, ratio};
+
+/// The state of a run's processes beside their progress. Counts are those since the start of each process.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Health {
+    /// The reason why the run learns nothing, with the remedy; `None` while it learns.
+    pub fault: Option<String>,
+    /// Trajectories that replay servers did not store, by reason: `invalid`, `not_stored`, `over_memory`, `stale`,
+    /// `without_items`.
+    pub unstored: BTreeMap<String, f64>,
+    /// The most frequent defect of the invalid ones.
+    pub defect: Option<String>,
+    /// The reason why an actor refuses weights that are as new as those it plays with.
+    pub weights_refusal: Option<String>,
+    /// Share of the time for which rate limiters block inserts, summed over tables.
+    pub inserts_held: f64,
+    /// Share of the time for which the rate limiters of the main tables block samples.
+    pub samples_held: f64,
+    /// Share of the time for which samples wait since nothing in the main tables may be drawn.
+    pub nothing_to_draw: f64,
+    /// Episodes that were lost to failures of environments, over all sessions.
+    pub lost_episodes: Option<f64>,
+    /// Lost episodes per second.
+    pub lost_per_second: Option<f64>,
+    /// Failures of environments and their processes, over all sessions.
+    pub environment_failures: Option<f64>,
+    /// n, where values are categorical over the integers from −n to n.
+    pub support: Option<f64>,
+    /// The share of value and reward targets beyond the support, from 0 to 1.
+    pub beyond_support_share: Option<f64>,
+    /// The greatest magnitude of a target.
+    pub target_magnitude_max: Option<f64>,
+}
+
+impl Health {
+    pub(super) fn of(processes: &Processes<'_>) -> Self {
+        use Role::{Actor, Learner, Replay};
+        let refused = processes.counts_by(Replay, "refused_total", "reason");
+        let others = [("stale", "stale_total"), ("without_items", "without_items_total")];
+        let others = others.into_iter().filter_map(|(why, name)| Some((why.to_owned(), processes.sum(Replay, name)?)));
+        let defects = processes.counts_by(Replay, "defects_total", "why");
+        let waits = processes.rates_by(Replay, "rate_limiter_wait_seconds_total", ["table", "side", "reason"]);
+        let held = |holds: fn(&[String; 3]) -> bool| {
+            waits.iter().filter(|(labels, _)| holds(labels)).map(|(_, share)| share).sum()
+        };
+        let failures = processes.counts_by(Actor, "environment_failures_total", "cause");
+        let (beyond, targets) = ("targets_beyond_support_total", "targets_total");
+        Self {
+            fault: None,
+            unstored: refused.into_iter().chain(others).filter(|(_, count)| *count > 0.0).collect(),
+            defect: greatest(defects),
+            weights_refusal: processes.of(Actor).find_map(weights_refusal),
+            inserts_held: held(|[_, side, _]| side == "inserts"),
+            samples_held: held(|[table, side, reason]| is_of_learner(table, side) && reason != "nothing_to_draw"),
+            nothing_to_draw: held(|[table, side, reason]| is_of_learner(table, side) && reason == "nothing_to_draw"),
+            lost_episodes: processes.sum(Actor, "lost_episodes_total"),
+            lost_per_second: processes.rate(Actor, "lost_episodes_total"),
+            environment_failures: failures.into_values().reduce(|a, b| a + b),
+            support: processes.gauges(Learner, "support", &[]).next(),
+            beyond_support_share: ratio(processes.rate(Learner, beyond), processes.rate(Learner, targets)),
+            target_magnitude_max: processes.gauges(Learner, "target_magnitude_max", &[]).reduce(f64::max),
+        }
+    }
+
+    /// Replaces the counts of actors by their sums over all sessions.
+    pub(super) fn over_sessions(self, totals: &BTreeMap<String, f64>) -> Self {
+        let failures = metric(Role::Actor, "environment_failures_total{");
+        let failures = totals.iter().filter(|(key, _)| key.starts_with(&failures)).map(|(_, count)| *count);
+        let lost_episodes = totals.get(&metric(Role::Actor, "lost_episodes_total")).copied();
+        Self { lost_episodes, environment_failures: failures.reduce(|a, b| a + b), ..self }
+    }
+
+    /// Returns the number of trajectories that were refused for good.
+    pub(crate) fn refused(&self) -> f64 {
+        self.unstored.get("invalid").copied().unwrap_or(0.0)
+    }
+}
+
+/// Returns the reason why an actor refuses weights that are as new as those it plays with.
+fn weights_refusal(actor: &CounterRates) -> Option<String> {
+    let version = actor.newest()?.get(&metric(Role::Actor, "weights_version"), &[]).unwrap_or(0.0);
+    let name = metric(Role::Actor, "weights_refused");
+    let current = named(actor, &name).filter(|series| series.value >= version);
+    let newest = current.max_by(|a, b| a.value.total_cmp(&b.value))?;
+    newest.label("why").map(str::to_owned)
+}
+
+/// Returns true for the side of a table that learners draw from.
+fn is_of_learner(table: &str, side: &str) -> bool {
+    table == "main" && side == "samples"
+}
+
+/// Returns the text with the greatest count.
+fn greatest(counts: BTreeMap<String, f64>) -> Option<String> {
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0.0);
+    // A text is preferred to the label of all rare ones.
+    counts
+        .max_by(|a, b| (a.0 != OTHER, a.1).partial_cmp(&(b.0 != OTHER, b.1)).expect("counts are finite"))
+        .map(|(text, _)| text)
+}
+
+impl Processes<'_> {
+    /// Returns the newest values of all series of one name, summed over processes, by the value of a label.
+    fn counts_by(&self, role: Role, name: &str, label: &str) -> BTreeMap<String, f64> {
+        let name = metric(role, name);
+        let mut sums = BTreeMap::new();
+        for series in self.of(role).flat_map(|rates| named(rates, &name)).filter(|series| series.value.is_finite()) {
+            if let Some(value) = series.label(label) {
+                *sums.entry(value.to_owned()).or_default() += series.value;
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::run_metrics::Meter;
+    use fleet::exposition::Exposition;
+
+    /// Returns the health of one process of `role` that exported these texts, one second apart.
+    fn health(role: Role, texts: &[&str]) -> Health {
+        let (mut meter, begin) = (Meter::default(), Instant::now());
+        let mut health = Health::default();
+        for (second, text) in texts.iter().enumerate() {
+            let at = begin + Duration::from_secs(second as u64);
+            health = meter.read(at, vec![(0, role, Exposition::parse(text))]).health;
+        }
+        health
+    }
+
+    #[test]
+    fn the_share_of_targets_beyond_the_support_is_that_of_the_last_seconds() {
+        let text = |targets, beyond| {
+            format!(
+                "zerofleet_learner_targets_total {targets}\nzerofleet_learner_targets_beyond_support_total {beyond}\n\
+                 zerofleet_learner_support 25\nzerofleet_learner_target_magnitude_max 700\n"
+            )
+        };
+        let found = health(Role::Learner, &[&text(9000, 9000), &text(9100, 9003)]);
+        assert_eq!((found.beyond_support_share, found.target_magnitude_max), (Some(0.03), Some(700.0)));
+        assert_eq!(found.support, Some(25.0));
+    }
+
+    #[test]
+    fn a_replay_server_names_the_defect_of_most_refused_trajectories() {
+        let text = "zerofleet_replay_refused_total{reason=\"invalid\"} 9\nzerofleet_replay_stale_total 2\n\
+                    zerofleet_replay_refused_total{reason=\"over_memory\"} 0\n\
+                    zerofleet_replay_defects_total{why=\"steps: has 9 steps\"} 1\n\
+                    zerofleet_replay_defects_total{why=\"other\"} 7\n\
+                    zerofleet_replay_defects_total{why=\"steps[0].action: 4224 is not below 4096\"} 3\n";
+        let found = health(Role::Replay, &[text]);
+        assert_eq!(found.unstored, BTreeMap::from([("invalid".to_owned(), 9.0), ("stale".to_owned(), 2.0)]));
+        assert_eq!((found.refused(), found.defect.as_deref()), (9.0, Some("steps[0].action: 4224 is not below 4096")));
+    }
+
+    #[test]
+    fn weights_count_as_refused_until_an_actor_plays_with_newer_ones() {
+        let text =
+            |version: &str| format!("zerofleet_actor_weights_refused{{why=\"the network answers NaN\"}} 3\n{version}");
+        let why = |version: &str| health(Role::Actor, &[&text(version)]).weights_refusal;
+        assert_eq!(why("").as_deref(), Some("the network answers NaN"));
+        assert_eq!(why("zerofleet_actor_weights_version 3\n").as_deref(), Some("the network answers NaN"));
+        assert_eq!(why("zerofleet_actor_weights_version 4\n"), None);
+    }
+
+    #[test]
+    fn only_what_holds_the_learner_back_excuses_it() {
+        let text = |seconds: f64| {
+            let wait = "zerofleet_replay_rate_limiter_wait_seconds_total";
+            let series = [
+                ("main", "samples", "min_items"),
+                ("main", "samples", "nothing_to_draw"),
+                ("two", "samples", "inserts"),
+                ("two", "inserts", "samples"),
+            ];
+            let lines = series.map(|(table, side, reason)| {
+                format!("{wait}{{table=\"{table}\",side=\"{side}\",reason=\"{reason}\"}} {seconds}\n")
+            });
+            lines.concat()
+        };
+        let found = health(Role::Replay, &[&text(0.0), &text(0.5)]);
+        assert_eq!([found.inserts_held, found.samples_held, found.nothing_to_draw], [0.5; 3]);
+    }
+
+    #[test]
+    fn lost_episodes_add_up_over_restarts_and_failures_over_their_causes() {
+        let text = "zerofleet_actor_lost_episodes_total 3\nzerofleet_actor_environment_failures_total{cause=\"died\"} 2\n\
+                    zerofleet_actor_environment_failures_total{cause=\"hung\"} 1\n";
+        let first = health(Role::Actor, &[text]);
+        assert_eq!((first.lost_episodes, first.environment_failures), (Some(3.0), Some(3.0)));
+        let restarted = text.replace('3', "1");
+        assert_eq!(health(Role::Actor, &[text, &restarted]).lost_episodes, Some(4.0));
+    }
+}

@@ -1,0 +1,233 @@
+//! Finds a run that looks healthy and learns nothing: no position is searched, no game reaches the replay table, or no
+//! training step is made.
+//!
+//! It depends on metrics and on times that it is given, on no process, clock or file. Start with [`Watch::read`].
+
+use std::time::{Duration, Instant};
+
+use crate::run_metrics::RunMetrics;
+
+#[cfg(test)]
+mod tests;
+
+/// Time without progress after which a run learns nothing. It is longer than any restart, than the start of a device
+/// and than the wait for the first version under a gate.
+const STALLED_AFTER: Duration = Duration::from_secs(180);
+/// Longest time between two readings that counts: behind a longer one, the supervisor itself has stood still.
+const GAP_MAX: Duration = Duration::from_secs(20);
+/// A training step may take this many times as long as the slowest before.
+const SLOWER_MAX: u32 = 2;
+
+/// Watches the stages of learning. A slow stage is no fault, nor is one that a rate limiter blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// The time of the last reading.
+    last: Option<Instant>,
+    searching: Stage,
+    storing: Stage,
+    training: Stage,
+    /// True from the end of a game until one is stored.
+    awaits_store: bool,
+    fault: Option<String>,
+}
+
+/// A stage of learning.
+#[derive(Debug, Default)]
+struct Stage {
+    /// True once it has made progress in this session.
+    has_moved: bool,
+    /// Time without progress, in which it was not excused and its processes answered.
+    idle: Duration,
+    /// The longest such time that ended with progress.
+    slowest: Duration,
+}
+
+/// The state of a stage in one reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It makes progress.
+    Moving,
+    /// It makes none, and is not to make any.
+    Excused,
+    /// It makes no progress.
+    Idle,
+    /// Its processes do not answer: the supervisor restarts or gives them up.
+    Unknown,
+}
+
+impl Stage {
+    fn see(&mut self, state: State, elapsed: Duration) {
+        match state {
+            State::Moving => {
+                self.has_moved = true;
+                self.slowest = self.slowest.max(self.idle);
+                self.idle = Duration::ZERO;
+            }
+            State::Excused => self.idle = Duration::ZERO,
+            State::Idle => self.idle += elapsed,
+            State::Unknown => {}
+        }
+    }
+}
+
+impl Watch {
+    /// Takes the metrics that were read at `now`. Returns a line for the screen when a fault begins, changes its reason
+    /// or is over.
+    pub(crate) fn read(&mut self, metrics: &RunMetrics, now: Instant) -> Option<String> {
+        let elapsed = self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let elapsed = if elapsed <= GAP_MAX { elapsed } else { Duration::ZERO };
+        self.searching.see(searching(metrics), elapsed);
+        let storing = self.storing_now(metrics);
+        self.storing.see(storing, elapsed);
+        self.training.see(training(metrics), elapsed);
+        let fault = self.standing(metrics);
+        if fault == self.fault {
+            return None;
+        }
+        self.fault.clone_from(&fault);
+        Some(
+            fault.map_or_else(|| "the run learns again".to_owned(), |fault| format!("the run learns nothing: {fault}")),
+        )
+    }
+
+    /// Returns the fault that stands, with its remedy.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Returns the fault at the end of a session: one that stands, or in a session too short for it a refusal of all
+    /// that was done, if there was no training step.
+    pub(crate) fn at_end(&self, metrics: &RunMetrics) -> Option<String> {
+        let holds_nothing = metrics.replay_items.is_none_or(|items| items <= 0.0);
+        let is_refused = metrics.health.refused() > 0.0 && !self.storing.has_moved && holds_nothing;
+        let is_unplayable =
+            metrics.health.weights_refusal.is_some() && !self.searching.has_moved && searching(metrics) == State::Idle;
+        let refused = || match (self.training.has_moved, is_unplayable, is_refused) {
+            (false, true, _) => Some(not_searched(metrics)),
+            (false, false, true) => Some(not_stored(metrics)),
+            _ => None,
+        };
+        self.fault.clone().or_else(refused)
+    }
+
+    /// Returns the first stage that has stalled, since those behind it wait for it.
+    fn standing(&self, metrics: &RunMetrics) -> Option<String> {
+        let is_trained_slowly = self.training.slowest * SLOWER_MAX;
+        if self.searching.idle >= STALLED_AFTER {
+            Some(not_searched(metrics))
+        } else if self.storing.idle >= STALLED_AFTER {
+            Some(not_stored(metrics))
+        } else if self.training.idle >= STALLED_AFTER.max(is_trained_slowly) {
+            Some(not_trained(metrics))
+        } else {
+            None
+        }
+    }
+
+    /// A game under way is no fault, however long it takes: only one that has ended is awaited.
+    fn storing_now(&mut self, metrics: &RunMetrics) -> State {
+        let Some(inserts) = metrics.inserts_per_second else { return State::Unknown };
+        let ended = [metrics.games_per_second, metrics.health.lost_per_second];
+        self.awaits_store |= ended.into_iter().any(is_above_zero);
+        if inserts > 0.0 {
+            self.awaits_store = false;
+            return State::Moving;
+        }
+        let is_excused = metrics.health.inserts_held > 0.0 || !self.awaits_store;
+        if is_excused { State::Excused } else { State::Idle }
+    }
+}
+
+/// A long game has searches all the time.
+fn searching(metrics: &RunMetrics) -> State {
+    let rates = [metrics.positions_per_second, metrics.evaluations_per_second];
+    if rates.into_iter().any(is_above_zero) {
+        State::Moving
+    } else if metrics.health.inserts_held > 0.0 {
+        State::Excused
+    } else if rates.iter().all(Option::is_none) {
+        State::Unknown
+    } else {
+        State::Idle
+    }
+}
+
+/// A learner that the rate limiter blocks waits for self-play.
+fn training(metrics: &RunMetrics) -> State {
+    if is_above_zero(metrics.steps_per_second) {
+        State::Moving
+    } else if metrics.health.samples_held > 0.0 {
+        State::Excused
+    // A learner has this counter from its start on, its steps from the first weights on.
+    } else if metrics.not_finite.is_none() || metrics.replay_items.is_none() {
+        State::Unknown
+    } else {
+        State::Idle
+    }
+}
+
+fn not_searched(metrics: &RunMetrics) -> String {
+    match &metrics.health.weights_refusal {
+        Some(why) => format!(
+            "no actor can play with the weights ({why}); change the section [network] or actor.device and start a new run"
+        ),
+        None if metrics.weights_lag.is_none() => {
+            "no actor has weights to play with; see the log of the learner, and under arena.gate that of the arena"
+                .to_owned()
+        }
+        None => "no position is searched; see the logs of the actors".to_owned(),
+    }
+}
+
+fn not_stored(metrics: &RunMetrics) -> String {
+    let health = &metrics.health;
+    let reason = health.unstored.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(reason, _)| reason.as_str());
+    match reason {
+        Some("invalid") => {
+            let defect = health.defect.as_deref().unwrap_or("see the log of the replay server");
+            format!("the replay server refuses every game ({defect}); {}", remedy_of(defect))
+        }
+        Some("stale") => {
+            "every game is too old for the replay table; raise replay.lag_versions_max, or publish weights less \
+                          often (learner.publish_interval_seconds)"
+                .to_owned()
+        }
+        Some("without_items") => {
+            "no game has a position to train on; raise selfplay.full_search_probability".to_owned()
+        }
+        Some("over_memory") => {
+            "the memory of the replay server is full; raise replay.memory_bytes_max, or lower replay.capacity_items"
+                .to_owned()
+        }
+        Some("not_stored") => "the replay server cannot write its log; free disk space".to_owned(),
+        None if is_above_zero(health.lost_episodes) => {
+            "every episode is lost to a failure of the environment; see the logs of the actors".to_owned()
+        }
+        _ => "games end and none reaches the replay table; see the logs of the actors and of the replay server"
+            .to_owned(),
+    }
+}
+
+/// Returns what to change about a defect that a replay server has named.
+fn remedy_of(defect: &str) -> &'static str {
+    let (field, reason) = defect.split_once(": ").unwrap_or_default();
+    match field.rsplit_once('.').map_or(field, |(_, last)| last) {
+        "steps" => "raise replay.steps_max",
+        "action" => "raise replay.actions_max",
+        _ if reason.contains("is not below") || reason.contains("entries for") => "raise replay.actions_max",
+        _ => "actors and replay server must be of the same version",
+    }
+}
+
+fn not_trained(metrics: &RunMetrics) -> String {
+    if metrics.health.nothing_to_draw > 0.0 {
+        return "nothing in the replay table may be drawn; zerofleet replay ls shows what is in quarantine".to_owned();
+    }
+    "the learner makes no training step, though there are samples; see its log, or make a step cheaper with a lower \
+     learner.batch_size"
+        .to_owned()
+}
+
+fn is_above_zero(rate: Option<f64>) -> bool {
+    rate.is_some_and(|rate| rate > 0.0)
+}

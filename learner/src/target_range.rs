@@ -1,0 +1,105 @@
+//! Compares the values and rewards of training targets with the support of the categorical heads that learn them:
+//! beyond its ends all numbers are the same to a network, which then learns nothing from them.
+//!
+//! Start with [`TargetRange::of`].
+
+use inference::categorical::inverse_transform;
+use network::PREFIX_HORIZON;
+use training::{Examples, UnrolledBatch};
+use weights::Model;
+
+/// The categorical targets of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct TargetRange {
+    /// The number of targets that have a weight.
+    pub(crate) targets: u64,
+    /// The number of those that lie beyond the ends of the support.
+    pub(crate) beyond: u64,
+    /// The greatest magnitude of a target, before the transform.
+    pub(crate) largest: f32,
+}
+
+impl TargetRange {
+    /// Returns the range of a batch for a network of `model`; `None` where values are not categorical.
+    pub(crate) fn of(examples: &Examples, model: Model) -> Option<Self> {
+        let Examples::Unrolled(batch) = examples else { return None };
+        let end = inverse_transform(model.support()? as f64) as f32;
+        let has_prefix = matches!(model, Model::Muzero { value_prefix: true, .. });
+        let mut range = Self::default();
+        let values = batch.values.iter().zip(&batch.value_weights).filter(|(_, weight)| **weight > 0.0);
+        values.for_each(|(value, _)| range.add(*value, end));
+        for (rewards, weights) in rows(batch) {
+            let mut sum = 0.0;
+            for (step, (reward, weight)) in rewards.iter().zip(weights).enumerate() {
+                // A value prefix is the sum of the rewards since the memory was last empty.
+                let is_kept = has_prefix && step % PREFIX_HORIZON != 0;
+                sum = if is_kept { sum + reward } else { *reward };
+                if *weight > 0.0 {
+                    range.add(sum, end);
+                }
+            }
+        }
+        Some(range)
+    }
+
+    fn add(&mut self, target: f32, end: f32) {
+        self.targets += 1;
+        self.beyond += u64::from(target.abs() > end);
+        self.largest = self.largest.max(target.abs());
+    }
+}
+
+/// The rewards of each position, `[K]`, with the weights of the states that their actions are taken in, `[K + 1]`.
+fn rows(batch: &UnrolledBatch) -> impl Iterator<Item = (&[f32], &[f32])> {
+    let steps = batch.unroll_steps;
+    batch.rewards.chunks(steps.max(1)).zip(batch.value_weights.chunks(steps + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(unroll_steps: usize, values: &[f32], rewards: &[f32]) -> UnrolledBatch {
+        let (values, rewards) = (values.to_vec(), rewards.to_vec());
+        UnrolledBatch { unroll_steps, value_weights: vec![1.0; values.len()], values, rewards, ..Default::default() }
+    }
+
+    fn range(batch: UnrolledBatch, model: Model) -> TargetRange {
+        TargetRange::of(&Examples::Unrolled(batch), model).unwrap()
+    }
+
+    // A support of 25 ends at 642.2.
+    const MUZERO: Model = Model::muzero(25);
+
+    #[test]
+    fn values_and_rewards_beyond_either_end_of_the_support_are_counted() {
+        let found = range(batch(1, &[642.0, 643.0, -643.0, 0.0], &[-1000.0, 642.0]), MUZERO);
+        assert_eq!(found, TargetRange { targets: 6, beyond: 3, largest: 1000.0 });
+    }
+
+    #[test]
+    fn targets_without_a_weight_are_not_counted() {
+        let mut truncated = batch(1, &[1.0, 9e9, 9e9, 9e9], &[2.0, 9e9]);
+        truncated.value_weights = vec![1.0, 0.0, 0.0, 0.0];
+        assert_eq!(range(truncated, MUZERO), TargetRange { targets: 2, beyond: 0, largest: 2.0 });
+    }
+
+    #[test]
+    fn an_alphazero_network_of_returns_has_targets_of_values_only() {
+        let found = range(batch(0, &[-700.0, 3.0], &[]), Model::AlphazeroReturns { support: 25 });
+        assert_eq!(found, TargetRange { targets: 2, beyond: 1, largest: 700.0 });
+    }
+
+    #[test]
+    fn value_prefixes_are_sums_that_begin_again_after_five_steps() {
+        let rewards = batch(6, &[0.0; 7], &[200.0; 6]);
+        let found = range(rewards.clone(), Model::muzero_with_value_prefix(25));
+        assert_eq!(found, TargetRange { targets: 13, beyond: 2, largest: 1000.0 }, "800 and 1000");
+        assert_eq!(range(rewards, MUZERO).beyond, 0);
+    }
+
+    #[test]
+    fn probabilities_of_win_draw_and_loss_have_no_support() {
+        assert_eq!(TargetRange::of(&Examples::Unrolled(batch(0, &[1.0], &[])), Model::Alphazero), None);
+    }
+}
