@@ -29,6 +29,7 @@ mod process;
 pub mod security;
 pub mod spread;
 pub mod telemetry;
+pub mod terminal;
 pub mod trace;
 
 pub use admin::{Admin, Readiness};
