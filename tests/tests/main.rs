@@ -34,6 +34,7 @@ mod revocation;
 mod same_seed_same_games;
 mod scale_out;
 mod soak;
+mod starts;
 mod traces;
 mod train;
 mod tune;
