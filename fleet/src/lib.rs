@@ -5,7 +5,8 @@
 //! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
 //! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
 //! [`Progress`](run_directory::Progress) its elapsed time, and a refused [`SessionStart`] leaves both as they were;
-//! [`Wiring`](wiring::Wiring) holds the endpoints at which its processes reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
+//! [`Wiring`](wiring::Wiring) holds the endpoints at which its processes reach each other. A [`PlannedBoard`] has
+//! replay servers and actors of its own.
 //! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.

@@ -191,7 +191,8 @@ impl Checkpoints {
         Ok(Some(Found { checkpoint, damaged: reasons.into_iter().zip(renamed).map(kept).collect() }))
     }
 
-    /// Returns the progress of the newest whole checkpoint, and changes nothing; `None` if there is no checkpoint at all.
+    /// Returns the progress of the newest whole checkpoint, and changes nothing; `None` if there is no checkpoint at
+    /// all.
     ///
     /// # Errors
     /// Those of [`newest`](Self::newest).

@@ -112,8 +112,8 @@ impl Published {
         Ok(versions)
     }
 
-    /// Keeps every trained version for ever, because a network that begins anew is about to publish versions of its own.
-    /// Returns the newest of them, if there is one.
+    /// Keeps every trained version for ever, because a network that begins anew is about to publish versions of its
+    /// own. Returns the newest of them, if there is one.
     ///
     /// # Errors
     /// If the directory cannot be read or changed.

@@ -23,8 +23,8 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
     format!("{}\n{}", summary(snapshot, WIDTH), processes(snapshot, WIDTH)).replace(MISSING, "-")
 }
 
-/// Formats a snapshot for a terminal. Columns at the right are left out where it is narrow; where it is low, lines of the
-/// summary are left out first, from its end, and those of processes last.
+/// Formats a snapshot for a terminal. Columns at the right are left out where it is narrow; where it is low, lines of
+/// the summary are left out first, from its end, and those of processes last.
 pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> String {
     let width = columns.clamp(2 * INDENT, WIDTH);
     let (summary, processes) = (summary(snapshot, width), processes(snapshot, width));

@@ -103,8 +103,8 @@ pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("selfplay.resign_below", "selfplay.resign_threshold"),
 ];
 
-/// Keys that other programs or papers name otherwise, as pairs of that name and the key. Such a name is rejected with the
-/// key as a hint.
+/// Keys that other programs or papers name otherwise, as pairs of that name and the key. Such a name is rejected with
+/// the key as a hint.
 pub const FOREIGN_KEYS: [(&str, &str); 4] = [
     ("search.c_puct", "search.c_init"),
     ("search.cpuct", "search.c_init"),

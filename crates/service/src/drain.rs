@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A signal to all parts of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM, on SIGHUP and, with `--exit-with-parent`, when standard input closes because the supervisor has
-/// exited.
+/// It fires on SIGINT, on SIGTERM, on SIGHUP and, with `--exit-with-parent`, when standard input closes because the
+/// supervisor has exited.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     token: CancellationToken,
@@ -42,8 +42,8 @@ impl Drain {
         self.token.clone()
     }
 
-    /// Fires on SIGINT, SIGTERM and SIGHUP, the last unless this process was started to ignore it, as nohup does. Must be
-    /// called on a tokio runtime.
+    /// Fires on SIGINT, SIGTERM and SIGHUP, the last unless this process was started to ignore it, as nohup does. Must
+    /// be called on a tokio runtime.
     pub fn on_signals(&self) -> std::io::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -84,7 +84,9 @@ impl Drain {
 /// Resolves once the signal is received; never without one.
 async fn received(signal: Option<&mut Signal>) {
     match signal {
-        Some(signal) => drop(signal.recv().await),
+        Some(signal) => {
+            signal.recv().await;
+        }
         None => std::future::pending().await,
     }
 }
