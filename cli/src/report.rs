@@ -22,10 +22,10 @@ use crate::printed_command;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, count, elo, losses, mean_return, number, percent, validation};
-pub(crate) use origin::Origin;
-
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
+
+pub(crate) use origin::Origin;
 
 /// Draws the picture and writes the summary of a run again, from its recorded metrics.
 #[derive(Debug, Clone, clap::Args)]
@@ -91,9 +91,12 @@ pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
     write(run, restarts, origin)
 }
 
+/// The first second of the year 10000, which is not a date of the format.
+const DATE_END: Duration = Duration::from_secs(253_402_300_800);
+
 /// Formats a time as date and minute in UTC; empty for a reading without a time.
 fn date(unix_seconds: f64) -> String {
-    let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero());
+    let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero() && *since < DATE_END);
     let Some(time) = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)) else { return String::new() };
     let text = humantime::format_rfc3339_seconds(time).to_string();
     format!("{} {} UTC", &text[..10], &text[11..16])

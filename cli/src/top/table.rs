@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
 use crate::screen::{self, MISSING, clock, losses, mean_return, number, validation, whole};
 use fleet::Role;
-
 use service::terminal::Size;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
