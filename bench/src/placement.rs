@@ -145,8 +145,8 @@ struct Devices {
     moments: Option<String>,
     /// The averaged weights.
     average: Option<String>,
-    /// The precision of training.
-    precision: Option<String>,
+    /// The precision of training, and the code that computes its steps.
+    trainer: Option<String>,
     /// The weights of self-play.
     self_play: Option<String>,
     /// The evaluator of self-play.
@@ -166,7 +166,9 @@ impl Devices {
             parameters: learner("parameters"),
             moments: learner("moments"),
             average: learner("average"),
-            precision: label(Role::Learner, "zerofleet_learner_device", "precision"),
+            trainer: label(Role::Learner, "zerofleet_learner_device", "backend")
+                .zip(label(Role::Learner, "zerofleet_learner_device", "precision"))
+                .map(|(backend, precision)| format!("{backend}, {precision}")),
             self_play: window.device_of(Role::Actor, "weights"),
             evaluator: label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
             rated: window.device_of(Role::Arena, "weights"),
@@ -183,8 +185,8 @@ fn placed(devices: &Devices) -> Vec<Placed> {
         device: device.map(str::to_owned),
         computed_by,
     };
-    let Devices { batch, parameters, moments, average, self_play, evaluator, rated, rated_evaluator, .. } = devices;
-    let torch = devices.precision.as_ref().map(|precision| format!("libtorch, {precision}"));
+    let Devices { batch, parameters, moments, average, self_play, evaluator, rated, rated_evaluator, trainer } =
+        devices;
     let ours = |what: &str| Some(what.to_owned());
     let host = Some(CPU);
     vec![
@@ -193,10 +195,10 @@ fn placed(devices: &Devices) -> Vec<Placed> {
         placed("weights and activations of self-play", "actor", self_play.as_deref(), evaluator.clone()),
         placed("trajectories, items", "replay-server", host, ours("replay table and log")),
         placed("samples, batches as they are made", "learner", host, ours("rules, one thread")),
-        placed("batches as they are trained on", "learner", batch.as_deref(), torch.clone()),
-        placed("parameters, activations, gradients", "learner", parameters.as_deref(), torch.clone()),
-        placed("moments of the optimiser", "learner", moments.as_deref(), torch.clone()),
-        placed("averaged weights", "learner", average.as_deref(), torch),
+        placed("batches as they are trained on", "learner", batch.as_deref(), trainer.clone()),
+        placed("parameters, activations, gradients", "learner", parameters.as_deref(), trainer.clone()),
+        placed("moments of the optimiser", "learner", moments.as_deref(), trainer.clone()),
+        placed("averaged weights", "learner", average.as_deref(), trainer.clone()),
         placed("published weights", "learner, actor, arena", host, ours("nothing: bytes that are sent")),
         placed("weights and activations of rated games", "arena", rated.as_deref(), rated_evaluator.clone()),
     ]
@@ -221,7 +223,7 @@ mod tests {
          zerofleet_learner_positions_total 5120\n\
          zerofleet_device_tensors{{what=\"batch\",device=\"{device}\"}} 1\n\
          zerofleet_device_tensors{{what=\"parameters\",device=\"{device}\"}} 1\n\
-         zerofleet_learner_device{{device=\"{device}\",precision=\"f32\"}} 1"
+         zerofleet_learner_device{{device=\"{device}\",precision=\"f32\",backend=\"a kernel\"}} 1"
         );
         let threads: Vec<(u64, &str, f64)> = (0..9).map(|id| (id, "train", 1.0)).collect();
         let trained = training_run::Reading { usage: Some(usage(&threads)), ..learner(&trained) };
@@ -240,6 +242,7 @@ mod tests {
             "\n- **everything is on the CPU**\n",
             "\n- copied to the learner's device: none; to that of self-play and back: none\n",
             "\n- weights and activations of self-play (actor): on cpu, computed by CPU kernel, avx2\n",
+            "\n- parameters, activations, gradients (learner): on cpu, computed by a kernel, f32\n",
             "\n| learner | 9.00 | 67.1 MB |\n",
             "\n| on the CPU | ",
         ] {

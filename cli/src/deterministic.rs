@@ -22,6 +22,7 @@ use arena::config::GateKind;
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
+use fleet::SessionStart;
 use fleet::config::Fleet as Config;
 use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
@@ -41,6 +42,7 @@ use service::ConfigError;
 use training::{Contents, Losses};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
+use crate::printed_command;
 use self_play::{SLOTS, SelfPlay};
 use window::{Totals, Window};
 
@@ -105,11 +107,10 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     );
     // A refused run leaves no folder.
     check(&plan.config)?;
-    plan.run.create()?;
-    let _lock = plan.run.lock()?;
-    plan.write_config()?;
+    let mut start = SessionStart::new(plan)?;
     let (_runtime, drain) = crate::drain_on_signals()?;
     let mut run = Run::open(&plan.config, plan.run.path().to_owned(), plan.run.checkpoints(), episodes_per_version)?;
+    start.succeeded();
     println!(
         "run {} in {}: {}, seed {}, deterministic from version {}; evaluates with {}, trains with {}",
         plan.run.name(),
@@ -123,7 +124,8 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     let stop = || drain.started();
     while run.state.version.0 < versions {
         let Some(summary) = run.next_version(&stop)? else {
-            println!("stopped; zerofleet train --deterministic {versions} --run {} goes on", plan.run.name());
+            let command = printed_command::train(&plan.run);
+            println!("stopped; {command} --deterministic {versions} goes on");
             return Ok(());
         };
         println!("{}", line(&summary));

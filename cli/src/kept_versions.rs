@@ -18,6 +18,7 @@ use learner::published::Published;
 use serde::Serialize;
 use weights::{Digest, Manifest, WeightsVersion};
 
+use crate::printed_command;
 use crate::screen::MISSING;
 use crate::table::aligned;
 use crate::trained;
@@ -122,12 +123,12 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
     }
     if published.next_version()?.0 > 1 {
         bail!(
-            "every weights version in {} is damaged; zerofleet train --run {} publishes a new one",
+            "every weights version in {} is damaged; {} publishes a new one",
             folder.display(),
-            run.name()
+            printed_command::train(run)
         );
     }
-    bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
+    bail!("run {} has published no weights yet; train it with {}", run.name(), printed_command::train(run))
 }
 
 /// The versions that a run keeps.

@@ -11,8 +11,11 @@
 //! programs; `sgf` records games; `watch` shows an episode of a game for one player. `replay` and `inference` send
 //! requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports
 //! what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs it.
-//! `csv` writes tables, and `game_result` counts the points of a game.
+//! `arguments` parses the command line, `csv` writes tables, `printed_command` formats commands to copy, and
+//! `game_result` counts the points of a game. `resume` checks what a run goes on from, and `trained_time` counts its
+//! time.
 
+mod arguments;
 mod bench;
 mod client_security;
 mod csv;
@@ -29,10 +32,12 @@ mod matches;
 mod own_server;
 mod picture;
 mod play;
+mod printed_command;
 mod record;
 mod remote;
 mod replay;
 mod report;
+mod resume;
 mod run_metrics;
 mod screen;
 mod sgf;
@@ -41,6 +46,7 @@ mod table;
 mod top;
 mod train;
 mod trained;
+mod trained_time;
 mod tune;
 mod watch;
 mod write_failures;
@@ -85,6 +91,12 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the arguments of this process, and exits with a message if they are invalid.
+    #[must_use]
+    pub fn of_arguments() -> Self {
+        arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut out = io::stdout();

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    fleet::report(cli::Cli::parse().run())
+    fleet::report(cli::Cli::of_arguments().run())
 }

@@ -4,10 +4,13 @@
 //! Every session ends with a report. [`again`] writes it again later, also for a session whose supervisor was
 //! killed before it wrote one; `zerofleet picture` does so.
 
+mod origin;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
@@ -15,11 +18,14 @@ use service::devices::CPU;
 use service::directory::replace;
 
 use crate::picture;
+use crate::printed_command;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, count, elo, losses, mean_return, number, percent, refused, validation, warnings};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
+
+pub(crate) use origin::Origin;
 
 /// Draws the picture and writes the summary of a run again, from its recorded metrics.
 #[derive(Debug, Clone, clap::Args)]
@@ -42,18 +48,18 @@ impl Args {
 }
 
 /// Writes `summary.md`, `summary.json` and `picture.svg`. Returns the summary as text and the path of the picture, to
-/// be printed. `restarts` holds the restarts of the session by process.
+/// be printed. `restarts` holds the restarts of the session by process, and `origin` is that of the session.
 ///
 /// # Errors
 /// The run has no metrics yet, or a file cannot be read or written.
-pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow::Result<String> {
+pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Origin) -> anyhow::Result<String> {
     let config: Fleet = load_run(run)?;
     let readings = record::read(run)?;
     // A session that ended before a process answered has no values of its own.
     let answered = readings.iter().rev().find(|reading| reading.steps.is_some());
     let Some(mut last) = answered.or(readings.last()).cloned() else {
         let name = run.name();
-        bail!("run {name} has no metrics yet; train it with zerofleet train --run {name}");
+        bail!("run {name} has no metrics yet; train it with {}", printed_command::train(run));
     };
     // A fault stands at the end, whether the learner answered then or not.
     last.health.fault = readings.last().and_then(|reading| reading.health.fault.clone());
@@ -64,6 +70,8 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
         seed: config.run.seed,
         minutes: config.learner.schedule_minutes,
         restarts,
+        date: date(last.unix_seconds),
+        origin,
         devices: DeviceUse::over(&readings),
         last,
     };
@@ -74,14 +82,26 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
     Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
 }
 
-/// Writes the report of a run again, with the restarts from its last summary.
+/// Writes the report of a run again, with the restarts and the origin from its last summary.
 ///
 /// # Errors
 /// As [`write`].
 pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
-    // The restarts of a session that ended without a summary are unknown.
+    // Those of a session that ended without a summary are unknown.
     let summary = fs::read(run.summary()).ok().and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
-    write(run, summary.unwrap_or_default().restarts)
+    let Summary { restarts, origin, .. } = summary.unwrap_or_default();
+    write(run, restarts, origin)
+}
+
+/// The first second of the year 10000, which is not a date of the format.
+const DATE_END: Duration = Duration::from_secs(253_402_300_800);
+
+/// Formats a time as date and minute in UTC; empty for a reading without a time.
+fn date(unix_seconds: f64) -> String {
+    let since = Duration::try_from_secs_f64(unix_seconds).ok().filter(|since| !since.is_zero() && *since < DATE_END);
+    let Some(time) = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)) else { return String::new() };
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    format!("{} {} UTC", &text[..10], &text[11..16])
 }
 
 /// The summary of a run.
@@ -100,6 +120,10 @@ pub(crate) struct Summary {
     pub minutes: f64,
     /// Restarts in this session, by process.
     pub restarts: Vec<(String, u32)>,
+    /// The date and time of the last reading, in UTC.
+    pub date: String,
+    /// The command, the program and the machine of the last session.
+    pub origin: Origin,
     /// The devices of the run: means of rates and shares, and the most memory.
     pub devices: Vec<DeviceUse>,
     /// The last reading of the metrics.
@@ -123,6 +147,10 @@ impl Summary {
             row("fault", fault.clone());
         }
         row("game, seed", format!("{}, {}", self.games(), self.seed));
+        if !self.date.is_empty() {
+            row("date", self.date.clone());
+        }
+        self.origin.rows().into_iter().for_each(|(name, value)| row(name, value));
         row("trained", format!("{} of {}", clock(r.elapsed_seconds), clock(self.minutes * 60.0)));
         for (name, search) in [("raw policy", "raw"), ("with search", "search")] {
             // Not every game has solved positions.

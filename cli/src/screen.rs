@@ -13,6 +13,12 @@ use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
 /// The share of targets beyond the support of the network from which they are reported.
 const BEYOND_SHARE_MIN: f64 = 0.01;
+/// The width of a terminal that does not report it.
+const COLUMNS_DEFAULT: usize = 80;
+/// The indent of the lines that continue one of the start.
+const LINE_INDENT: usize = 2;
+/// The indent of the lines that continue one of the metrics: the width of its name.
+const DETAIL_INDENT: usize = 10;
 /// The text for a missing number.
 pub(crate) const MISSING: &str = "–";
 
@@ -47,7 +53,9 @@ impl Screen {
         match self {
             Self::Live(bar) => {
                 bar.set_prefix(time);
-                let lines: Vec<_> = details.iter().map(|(name, text)| format!("{name:9} {text}")).collect();
+                let width = columns();
+                let line = |(name, text): &(&str, String)| wrapped(&format!("{name:9} {text}"), width, DETAIL_INDENT);
+                let lines: Vec<_> = details.iter().map(line).collect();
                 bar.set_message(lines.join("\n"));
                 bar.set_position(metrics.elapsed_seconds as u64);
             }
@@ -64,7 +72,7 @@ impl Screen {
     /// Prints a line that stays on the screen.
     pub(crate) fn print(&self, text: &str) {
         match self {
-            Self::Live(bar) => bar.println(text),
+            Self::Live(bar) => bar.println(wrapped(text, columns(), LINE_INDENT)),
             Self::Plain { .. } => print_line(text),
         }
     }
@@ -75,6 +83,32 @@ impl Screen {
             bar.abandon();
         }
     }
+}
+
+/// Returns the width of the terminal.
+fn columns() -> usize {
+    service::terminal::size(&std::io::stdout()).map_or(COLUMNS_DEFAULT, |size| size.columns)
+}
+
+/// Breaks a line between words where it is wider than `width`, and indents the lines that follow. A longer word is left
+/// whole, so that a path can be copied.
+fn wrapped(line: &str, width: usize, indent: usize) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for (index, word) in line.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > width {
+            text.truncate(text.trim_end().len());
+            text.push_str(&format!("\n{:indent$}", ""));
+            column = indent;
+        } else if index > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text
 }
 
 /// Prints a line to standard output. Errors are ignored: a full disk must not stop the training.
@@ -220,7 +254,7 @@ pub(crate) fn validation(r: &RunMetrics) -> Option<String> {
     let mut parts = vec![format!("policy {:.3}", r.validation_loss_policy?)];
     parts.extend(r.validation_loss_value.map(|loss| format!("value {loss:.3}")));
     parts.extend(r.validation_policy_accuracy.map(|share| format!("best move {}", percent(Some(share)))));
-    parts.extend(r.validation_calibration_error.map(|error| format!("calibration error {}", percent(Some(error)))));
+    parts.extend(r.validation_calibration_error.map(|error| format!("calibration {}", percent(Some(error)))));
     Some(parts.join(" · "))
 }
 
@@ -301,5 +335,52 @@ mod tests {
             found.contains("scale the rewards down, since the largest network.support, 1024, ends at 3958"),
             "{found}"
         );
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words_where_it_is_wider_than_the_terminal() {
+        assert_eq!(wrapped("loss      1.5: policy", 80, 10), "loss      1.5: policy");
+        assert_eq!(
+            wrapped("loss      1.5: policy 1.0 · value", 22, 10),
+            "loss      1.5: policy\n          1.0 · value"
+        );
+        assert_eq!(wrapped("run a in /a/very/long/path: hex-5", 12, 2), "run a in\n  /a/very/long/path:\n  hex-5");
+        assert_eq!(wrapped("", 80, 2), "");
+    }
+
+    #[test]
+    fn the_lines_of_a_run_with_numbers_of_usual_size_fit_eighty_columns() {
+        let many = Some(123_456.0);
+        let share = Some(0.987);
+        let metrics = RunMetrics {
+            games_per_second: many,
+            positions_per_second: many,
+            evaluations_per_second: many,
+            batch_mean: many,
+            cache_hit_share: share,
+            replay_items: many,
+            window_items: many,
+            samples_per_insert: many,
+            steps: many,
+            steps_per_second: many,
+            weights_version: Some(1234.0),
+            weights_lag: Some(12.0),
+            loss_total: Some(12.345),
+            loss_policy: Some(12.345),
+            loss_value: Some(12.345),
+            validation_loss_policy: Some(12.345),
+            validation_loss_value: Some(12.345),
+            validation_policy_accuracy: Some(1.0),
+            validation_calibration_error: Some(1.0),
+            elo: Some(1234.0),
+            elo_low: Some(1200.0),
+            elo_high: Some(1300.0),
+            rated_games: many,
+            ..RunMetrics::default()
+        };
+        for (name, text) in detail_lines(&metrics) {
+            let line = format!("{name:9} {text}");
+            assert!(line.chars().count() <= 80, "{} characters: {line}", line.chars().count());
+        }
     }
 }

@@ -102,7 +102,10 @@ impl Args {
             let snapshot = poll();
             match &screen {
                 Some(screen) => {
-                    screen.set_message(table::table(&snapshot));
+                    let size = service::terminal::size(&std::io::stdout());
+                    screen.set_message(
+                        size.map_or_else(|| table::table(&snapshot), |size| table::fitted(&snapshot, size)),
+                    );
                     screen.tick();
                 }
                 None => self.write(&snapshot, out)?,

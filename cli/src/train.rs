@@ -3,28 +3,30 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use arena::config::GateKind;
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
-use fleet::{Fleet, Member, Rating, Role};
+use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use learner::NetworkSize;
-use learner::checkpoint::Checkpoints;
 use learner::libtorch::Cpu;
 use service::Drain;
 
 use crate::deterministic;
 use crate::libtorch::Answer;
 use crate::record::Record;
-use crate::report;
-use crate::run_metrics::{Meter, RunMetrics, unix_seconds};
+use crate::report::{self, Origin};
+use crate::resume;
+use crate::run_metrics::{Meter, RunMetrics, metric, unix_seconds};
 use crate::screen::{Screen, beyond_support, print_line};
 use crate::stall::Watch;
+use crate::trained_time::TrainedTime;
 use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts every process of a run, shows their metrics and drains them in order.
@@ -44,7 +46,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
     episodes_per_version: Option<u64>,
 
-    /// Continue the run from its checkpoint of this training step; later ones are set aside.
+    /// Continue the run from its checkpoint of this training step; later ones are set aside. 0: train its network from
+    /// nothing, and keep the weights trained so far.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
 
@@ -59,8 +62,6 @@ pub(crate) struct Args {
 
 /// Interval between checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// The folder of runs that `--runs` names by default.
-const USUAL_RUNS: &str = "runs";
 /// Interval between readings of the metrics.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
@@ -73,6 +74,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&Answer::new(&plan.config, plan.learners, Cpu::this())?)?);
         return Ok(());
     }
+    let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };
+    // The lock of a run that is being trained names the holder.
+    let is_checked = args.from.is_none() && !plan.run.is_trained();
+    let checkpoint = if is_checked { resume::checkpoint(&plan, remedy)? } else { None };
     if let Some(versions) = args.deterministic {
         return deterministic::train(&plan, versions, args.episodes_per_version);
     }
@@ -81,44 +86,25 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.from.is_some() {
         RunDirectory::existing(&args.run.runs, plan.run.name()).context("--from")?;
     }
-    plan.run.create()?;
-    let _lock = plan.run.lock()?;
-    plan.write_config()?;
+    let schedule = checkpoint.map(|checkpoint| resume::schedule_line(&plan, &checkpoint)).transpose()?.flatten();
+    let mut start = SessionStart::new(&plan)?;
     if let Some(step) = args.from {
-        go_back(&plan, step)?;
+        resume::go_back(&plan, step)?;
     }
     let (_runtime, drain) = crate::drain_on_signals()?;
     if args.exit_with_parent {
         drain.on_end_of(std::io::stdin())?;
     }
-    supervise(&plan, &binaries, &drain)
+    supervise(&plan, &binaries, &drain, schedule, &mut start)
 }
 
-/// Sets the checkpoints of a run after that of a training step aside.
-fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
-    ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
-    let group = &plan.config.learner.group;
-    ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
-    // A learner that a killed supervisor left could write its last checkpoint after the later ones were set aside.
-    let lock = |learner| {
-        let directory = plan.run.checkpoints_of(learner);
-        directory.is_dir().then(|| service::directory::lock(&directory)).transpose().context("--from")
-    };
-    let _first = lock(1)?;
-    // Nothing is written here, so the number of checkpoints to keep is irrelevant.
-    let checkpoints = |learner| Checkpoints::new(plan.run.checkpoints_of(learner), usize::MAX);
-    let mut undone = checkpoints(1).undo_after(step).context("--from")?;
-    // Learners of earlier sessions: a group continues from the newest checkpoint of all its members.
-    for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
-        let _other = lock(learner)?;
-        undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
-    }
-    println!("continuing from the checkpoint of training step {step}");
-    undone.iter().for_each(|name| println!("a later checkpoint is kept as {name}"));
-    Ok(())
-}
-
-fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> {
+fn supervise(
+    plan: &Plan,
+    binaries: &Path,
+    drain: &Drain,
+    schedule: Option<String>,
+    start: &mut SessionStart,
+) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
     let screen = Screen::new(total);
     let (run, of_run) = (&plan.run, &plan.config.run);
@@ -149,18 +135,22 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
             own.display()
         ));
     }
+    schedule.iter().for_each(|line| screen.print(line));
     let fleet = Fleet::start(plan, binaries, Rating::On, Instant::now())?;
     let progress =
         Progress { replay: fleet.replay().to_vec(), boards: fleet.boards().clone(), ..plan.progress.clone() };
+    let now = Instant::now();
+    let moves_before = moves(&plan.progress.totals);
     let mut session = Session {
         run,
+        start,
+        moves_before,
         record: Record::open(run, &plan.config)?,
         meter: Meter::resume(plan.progress.totals.clone()),
         fleet,
         screen,
         total,
-        before: Duration::from_secs_f64(plan.progress.elapsed_seconds),
-        begin: Instant::now(),
+        time: TrainedTime::resume(Duration::from_secs_f64(plan.progress.elapsed_seconds), now),
         last: RunMetrics::default(),
         write_failures: WriteFailures::default(),
         watch: Watch::default(),
@@ -178,6 +168,7 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
     }
     trained?;
     kept?;
+    session.start.succeeded();
     print_report(plan, &session)?;
     match session.last.health.fault {
         Some(fault) => bail!("the run learns nothing: {fault}"),
@@ -188,14 +179,16 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
 /// A running session.
 struct Session<'a> {
     run: &'a RunDirectory,
+    /// Pending until positions are played.
+    start: &'a mut SessionStart,
+    /// Moves of earlier sessions.
+    moves_before: f64,
     fleet: Fleet,
     meter: Meter,
     record: Record,
     screen: Screen,
     total: Duration,
-    /// Time of earlier sessions.
-    before: Duration,
-    begin: Instant,
+    time: TrainedTime,
     last: RunMetrics,
     write_failures: WriteFailures,
     watch: Watch,
@@ -208,9 +201,11 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn train(&mut self, drain: &Drain) -> anyhow::Result<()> {
-        let (mut next_read, mut next_record) = (self.begin, self.begin);
-        while !drain.started() && self.elapsed() < self.total {
+        let begin = Instant::now();
+        let (mut next_read, mut next_record) = (begin, begin);
+        while !drain.started() && self.time.get() < self.total {
             let now = Instant::now();
+            self.time.pass(now, self.fleet.works());
             for (index, event) in self.fleet.watch(now)? {
                 self.handle(index, event)?;
             }
@@ -233,10 +228,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn elapsed(&self) -> Duration {
-        self.before + self.begin.elapsed()
-    }
-
     fn read(&mut self) {
         let scraped = self.fleet.scrape();
         for (index, _, exposition) in scraped.iter().filter(|(_, role, _)| *role == Role::Learner) {
@@ -245,7 +236,7 @@ impl Session<'_> {
         }
         let now = Instant::now();
         self.last = RunMetrics {
-            elapsed_seconds: self.elapsed().as_secs_f64(),
+            elapsed_seconds: self.time.get().as_secs_f64(),
             unix_seconds: unix_seconds(),
             ..self.meter.read(now, scraped)
         };
@@ -255,12 +246,17 @@ impl Session<'_> {
             self.is_beyond_support = true;
             self.screen.print(&warning);
         }
+        // Actors play with weights of the learner: every process that training needs has started.
+        if moves(self.meter.totals()) > self.moves_before {
+            self.start.succeeded();
+        }
     }
 
     /// Writes metrics and progress.
     fn keep(&mut self) -> anyhow::Result<()> {
         self.record.append(&self.last)?;
-        self.progress.elapsed_seconds = self.elapsed().as_secs_f64();
+        self.progress.elapsed_seconds = self.time.get().as_secs_f64();
+        self.progress.training_steps = self.last.steps.map_or(self.progress.training_steps, |steps| steps as u64);
         self.progress.totals = self.meter.totals().clone();
         self.run.keep_progress(&self.progress)
     }
@@ -282,7 +278,13 @@ impl Session<'_> {
                 self.screen.print(&format!("{name} was restarted"));
                 self.meter.restarted(index);
             }
+            Event::Refused { why } => {
+                // The log of a new run goes with its folder; its last line is the reason.
+                self.screen.print(&without(*role, self.is_gated, &format!("{name} {why}"))?);
+            }
             Event::GivenUp { why } => {
+                // The logs show why it fails.
+                self.start.succeeded();
                 let log = self.log(index);
                 let happened = format!("{name} {why} (full log: {})", log.display());
                 self.screen.print(&without(*role, self.is_gated, &happened)?);
@@ -290,6 +292,11 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the moves of all actors.
+fn moves(totals: &BTreeMap<String, f64>) -> f64 {
+    totals.get(&metric(Role::Actor, "moves_total")).copied().unwrap_or_default()
 }
 
 /// Returns the message for a process of this role that is given up.
@@ -307,25 +314,12 @@ fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<St
     }
 }
 
-/// Returns the command that resumes a run with as many learners.
-fn command_to_continue(plan: &Plan) -> String {
-    let mut command = format!("zerofleet train --run {}", plan.run.name());
-    let runs = plan.run.path().parent();
-    if runs != std::path::absolute(USUAL_RUNS).ok().as_deref() {
-        runs.iter().for_each(|runs| command.push_str(&format!(" --runs {}", runs.display())));
-    }
-    if plan.learners > 1 {
-        command.push_str(&format!(" --learners {}", plan.learners));
-    }
-    command
-}
-
 /// Writes summary and picture to the run's folder, and prints them.
 fn print_report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
-    print_line(&format!("\n{}", report::write(&plan.run, restarts.collect())?));
-    if session.elapsed() < session.total {
-        print_line(&format!("continue with: {}", command_to_continue(plan)));
+    print_line(&format!("\n{}", report::write(&plan.run, restarts.collect(), Origin::here(std::env::args_os()))?));
+    if session.time.get() < session.total {
+        print_line(&format!("continue with: {}", resume::command(plan)));
     }
     Ok(())
 }

@@ -34,6 +34,7 @@ use indicatif::ProgressBar;
 use service::Drain;
 
 use crate::bench;
+use crate::printed_command::quoted;
 use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
 use journal::Journal;
@@ -134,13 +135,13 @@ impl StudyArgs {
             screen.print(&line);
         }
         if !scheduler.is_complete() {
-            screen.print(&format!("continue with: zerofleet tune {}{}", self.file.display(), self.folder_option()));
+            screen.print(&format!("continue with: zerofleet tune {}{}", quoted(&self.file), self.folder_option()));
         }
         Ok(())
     }
 
     fn folder_option(&self) -> String {
-        if self.runs == Path::new("runs") { String::new() } else { format!(" --runs {}", self.runs.display()) }
+        if self.runs == Path::new("runs") { String::new() } else { format!(" --runs {}", quoted(&self.runs)) }
     }
 }
 

@@ -55,9 +55,14 @@ pub enum Event {
     },
     /// The process was restarted.
     Restarted,
-    /// The process is not restarted, because a restart cannot help.
-    GivenUp {
+    /// The process does not start with this configuration or on this machine, and is not restarted.
+    Refused {
         /// The reason and the remedy, as text that follows the name of the process.
+        why: String,
+    },
+    /// The process has failed too often, and is not restarted.
+    GivenUp {
+        /// The reason, as text that follows the name of the process.
         why: String,
     },
 }
@@ -191,10 +196,10 @@ impl Child {
     fn died(&mut self, status: ExitStatus, now: Instant) -> Event {
         let (how, last_log_line) = (in_words(status), last_line(&self.settings));
         if status.code() == Some(EXIT_USAGE) {
-            return Event::GivenUp { why: format!("refuses to start: {last_log_line}") };
+            return Event::Refused { why: format!("refuses to start: {last_log_line}") };
         }
         if lacks_libtorch(&last_log_line) {
-            return Event::GivenUp { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_log_line}") };
+            return Event::Refused { why: format!("cannot start: {LIBTORCH_REMEDY}: {last_log_line}") };
         }
         if now.duration_since(self.started) >= HEALTHY_AFTER {
             (self.deaths_in_a_row, self.failures_in_a_row) = (0, 0);

@@ -4,8 +4,9 @@
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
 //! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
 //! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
-//! [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which its
-//! processes reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
+//! [`Progress`](run_directory::Progress) its elapsed time, and a refused [`SessionStart`] leaves both as they were;
+//! [`Wiring`](wiring::Wiring) holds the endpoints at which its processes reach each other. A [`PlannedBoard`] has
+//! replay servers and actors of its own.
 //! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
@@ -21,24 +22,27 @@ pub mod placement;
 pub mod plan;
 mod processes;
 pub mod run_directory;
+mod session_start;
 pub mod trial;
 pub mod wiring;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
 pub use boards::PlannedBoard;
 pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
 pub use run_directory::RunDirectory;
+pub use session_start::SessionStart;
 pub use wiring::Role;
 
 /// Returns the exit status of a program, and prints an error on standard error: as one line, and code that it holds.
-#[expect(clippy::print_stderr, reason = "the one place where a program reports its own failure")]
 pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", service::chain_with_code(&error));
+            // The terminal may be gone.
+            drop(writeln!(io::stderr(), "error: {}", service::chain_with_code(&error)));
             exit_code(&error)
         }
     }

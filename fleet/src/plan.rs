@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use proto::learners::LEARNERS_MAX;
 use service::ConfigError;
-use service::config::Sources;
+use service::config::{Difference, Sources};
 use service::directory::replace;
 
 use crate::algorithm::Algorithm;
@@ -202,12 +202,43 @@ pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -
     Ok(config)
 }
 
+/// Keys that every session sets, with the options that determine them.
+const OPTIONS_OF_KEYS: [(&str, &str); 2] =
+    [("learner.schedule_minutes", "--minutes"), ("run.directory", "--runs and --run")];
+
+/// Refuses to set a key that an option determines: the value would be replaced.
+fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
+    for key in sets.iter().filter_map(|set| set.split_once('=')).map(|(key, _)| key.trim()) {
+        if let Some((key, option)) = OPTIONS_OF_KEYS.iter().find(|(set, _)| *set == key) {
+            return Err(ConfigError::invalid(*key, format!("is set by {option}: give that in place of --set {key}")));
+        }
+    }
+    Ok(())
+}
+
+/// Adds the range of the key to an error that rejects a negative number.
+fn with_range(error: ConfigError) -> ConfigError {
+    let ConfigError::Negative { key, value, .. } = &error else { return error };
+    // The check of a number that is too small as well states the range.
+    let sets = vec![format!("{key}=0")];
+    let layers = Sources { file: None, env: iter::empty(), sets }.layers();
+    let checked = layers.and_then(|layers| layers.load::<Config>()).map(|config| config.check());
+    let refused = checked.ok().and_then(Result::err).and_then(|error| error.downcast::<ConfigError>().ok());
+    match refused {
+        Some(ConfigError::Invalid { key: other, reason }) if other == *key => {
+            ConfigError::invalid(other, reason.replacen("is 0,", &format!("is {value},"), 1))
+        }
+        _ => error,
+    }
+}
+
 /// Reads the configuration from `file`, the environment and the options.
 fn read_config(
     args: &Args,
     file: Option<PathBuf>,
     env: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<Config> {
+    check_sets(&args.sets)?;
     // Later assignments win: a key that is set explicitly is not changed by the algorithm.
     let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
     sets.extend(args.sets.iter().cloned());
@@ -216,7 +247,8 @@ fn read_config(
         // A list of TOML: names of games have no character that is escaped.
         sets.push(format!("run.boards={:?}", args.boards));
     }
-    let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
+    let layers = Sources { file, env, sets }.read(games::preset).map_err(with_range)?;
+    let mut config: Config = layers.load().map_err(with_range)?;
     environment::describe(&mut config)?;
     Ok(config)
 }
@@ -295,13 +327,25 @@ fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> a
 }
 
 fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) -> anyhow::Result<()> {
-    unchanged("run.game", &before.run.game, &after.run.game, run)?;
+    let name = run.name();
+    let (game, given) = (&before.run.game, &after.run.game);
+    if game != given {
+        let reason =
+            format!("run {name} was started with {game}, not {given}; keep it, or start another run with --run");
+        return Err(ConfigError::invalid("run.game", reason).into());
+    }
     if after.learner.grow {
         // The learner checks that the network of its checkpoint can become this one.
         return Ok(());
     }
-    let [before, after] = [before, after].map(|config| service::config::print(&config.network));
-    unchanged("network", &before?, &after?, run)
+    let changed = service::config::differences(&before.network, &after.network)?;
+    let Some((first, others)) = changed.split_first() else { return Ok(()) };
+    let mut reason = format!("{} in run {name}, {} given", first.before, first.after);
+    for Difference { key, before, after } in others {
+        reason.push_str(&format!("; network.{key}: {before}, {after} given"));
+    }
+    reason.push_str("; keep the network, or start another run with --run");
+    Err(ConfigError::invalid(format!("network.{}", first.key), reason).into())
 }
 
 /// Checks that a run goes on with its boards; it may get others too.
@@ -316,19 +360,5 @@ fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(
     }
 }
 
-fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow::Result<()> {
-    if before == after {
-        return Ok(());
-    }
-    let what = |text: &str| text.trim().replace('\n', ", ");
-    let reason = format!(
-        "run {} was started with {}, not {}; keep it, or start another run with --run",
-        run.name(),
-        what(before),
-        what(after)
-    );
-    Err(ConfigError::invalid(key, reason).into())
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -40,6 +40,8 @@ pub struct Member {
     /// The process.
     pub child: Child,
     admin: SocketAddr,
+    /// Whether its metrics were read since its last start.
+    has_answered: bool,
 }
 
 /// A process of a run, as [`RunDirectory::fleet`](crate::RunDirectory::fleet) lists it.
@@ -160,7 +162,7 @@ impl Fleet {
             let environment = placement.environment(place).to_vec();
             let settings = child::Settings { name, program, arguments, environment, log };
             let child = Child::start(settings, now).context(starting)?;
-            members.push(Member { role, child, admin });
+            members.push(Member { role, child, admin, has_answered: false });
             anyhow::Ok(())
         };
         let named = |role: Role| role.program().to_owned();
@@ -263,17 +265,28 @@ impl Fleet {
         let mut events = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
             let event = member.child.watch(now).with_context(|| format!("start {}", member.child.name()))?;
+            member.has_answered &= event.is_none();
             events.extend(event.map(|event| (index, event)));
         }
         Ok(events)
     }
 
     /// Scrapes the metrics of every process; processes that do not answer are left out.
-    pub fn scrape(&self) -> Vec<(usize, Role, Exposition)> {
-        let running = self.members.iter().enumerate().filter(|(_, member)| member.child.running());
-        let scraped = running
-            .filter_map(|(index, member)| Some((index, member.role, exposition::scrape(&self.agent, member.admin)?)));
+    pub fn scrape(&mut self) -> Vec<(usize, Role, Exposition)> {
+        let running = self.members.iter_mut().enumerate().filter(|(_, member)| member.child.running());
+        let scraped = running.filter_map(|(index, member)| {
+            let exposition = exposition::scrape(&self.agent, member.admin)?;
+            member.has_answered = true;
+            Some((index, member.role, exposition))
+        });
         scraped.collect()
+    }
+
+    /// Returns true while a process of each role without which nothing is learnt runs and has answered since its start.
+    pub fn works(&self) -> bool {
+        let works = |member: &Member| member.has_answered && member.child.running();
+        let needed = [Role::Actor, Role::Replay, Role::Learner];
+        needed.iter().all(|role| self.members.iter().any(|member| member.role == *role && works(member)))
     }
 
     /// Drains every process in order: actors and arena, learner, replay server. Returns a sentence for each process

@@ -175,9 +175,14 @@ impl RunDirectory {
         self.path.join("summary.json")
     }
 
+    /// The file with the progress of the run.
+    pub(crate) fn progress_file(&self) -> PathBuf {
+        self.path.join("progress.json")
+    }
+
     /// Reads the progress of the run; `None` if the run has not started.
     pub fn progress(&self) -> anyhow::Result<Option<Progress>> {
-        let path = self.path.join("progress.json");
+        let path = self.progress_file();
         if !path.exists() {
             return Ok(None);
         }
@@ -189,7 +194,7 @@ impl RunDirectory {
 
     /// Replaces the file with the progress, atomically.
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
-        Ok(replace(&self.path.join("progress.json"), &serde_json::to_vec_pretty(progress)?)?)
+        Ok(replace(&self.progress_file(), &serde_json::to_vec_pretty(progress)?)?)
     }
 }
 
@@ -240,6 +245,9 @@ pub struct Progress {
     /// The same of each board beside that of `run.game`, by its name.
     #[serde(default)]
     pub boards: BTreeMap<String, Vec<SocketAddr>>,
+    /// The training steps of the learner when the run was last seen.
+    #[serde(default)]
+    pub training_steps: u64,
     /// Counters of processes that have ended, by series. They are added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
@@ -278,7 +286,8 @@ mod tests {
         let replay = vec!["127.0.0.1:7001".parse().unwrap()];
         let boards = BTreeMap::from([("go-7".to_owned(), vec!["127.0.0.1:7004".parse().unwrap()])]);
         let inference = Inference::Remote;
-        let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference, replay, boards, totals };
+        let (minutes, elapsed_seconds, training_steps) = (15.0, 61.5, 7);
+        let progress = Progress { minutes, elapsed_seconds, inference, replay, boards, training_steps, totals };
         run.keep_progress(&progress).unwrap();
         assert_eq!(run.progress().unwrap(), Some(progress));
     }

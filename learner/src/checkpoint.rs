@@ -193,25 +193,39 @@ impl Checkpoints {
     /// cases.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         self.end_replacements()?;
-        let (mut damaged, mut paths) = (Vec::new(), Vec::new());
+        let Some((checkpoint, newer)) = self.newest_whole()? else { return Ok(None) };
+        let (paths, reasons): (Vec<PathBuf>, Vec<String>) = newer.into_iter().unzip();
+        let renamed = self.set_aside(DAMAGED, &paths)?;
+        let kept = |(reason, name)| format!("{reason}; kept as {name}");
+        Ok(Some(Found { checkpoint, damaged: reasons.into_iter().zip(renamed).map(kept).collect() }))
+    }
+
+    /// Returns the progress of the newest whole checkpoint, and changes nothing; `None` if there is no checkpoint at
+    /// all.
+    ///
+    /// # Errors
+    /// Those of [`newest`](Self::newest).
+    pub fn newest_progress(&self) -> Result<Option<Progress>, Error> {
+        Ok(self.newest_whole()?.map(|(checkpoint, _)| checkpoint.progress))
+    }
+
+    /// Returns the newest whole checkpoint, and the newer ones that are damaged with their reasons, newest first.
+    fn newest_whole(&self) -> Result<Option<(Checkpoint, Vec<(PathBuf, String)>)>, Error> {
+        let mut damaged = Vec::new();
         for path in self.list()?.into_iter().rev() {
             match read_directory(&path) {
-                Ok(checkpoint) => {
-                    let renamed = self.set_aside(DAMAGED, &paths)?;
-                    damaged
-                        .iter_mut()
-                        .zip(renamed)
-                        .for_each(|(reason, name)| *reason = format!("{reason}; kept as {name}"));
-                    return Ok(Some(Found { checkpoint, damaged }));
+                Ok(checkpoint) => return Ok(Some((checkpoint, damaged))),
+                Err(Fault::Damaged(reason)) => {
+                    let reason = format!("{}: {reason}", path.display());
+                    damaged.push((path, reason));
                 }
-                Err(Fault::Damaged(reason)) => damaged.push(format!("{}: {reason}", path.display())),
                 Err(Fault::Unreadable { path, source }) => return Err(Error::Unreadable { path, source }),
             }
-            paths.push(path);
         }
         if damaged.is_empty() {
             return Ok(None);
         }
+        let damaged = damaged.into_iter().map(|(_, reason)| reason).collect();
         Err(Error::AllDamaged { directory: self.directory.clone(), damaged })
     }
 

@@ -103,9 +103,10 @@ pub(crate) fn lost_group() {
     counter!("zerofleet_learner_groups_lost_total").increment(1);
 }
 
-/// Sets the device and precision of training.
-pub(crate) fn device(device: String, precision: String) {
-    gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
+/// Sets the device and precision of training, and the code that computes the steps.
+pub(crate) fn device(device: String, precision: String, backend: String) {
+    let labels = [("device", device), ("precision", precision), ("backend", backend)];
+    gauge!("zerofleet_learner_device", &labels).set(1.0);
 }
 
 /// Sets the devices of the trainer's tensors.

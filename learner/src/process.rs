@@ -245,7 +245,7 @@ fn begin(
     let &Chosen { device, precision, is_adaptive, ref description } = device;
     tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
-    metrics::device(device::device_name(device), precision.to_string());
+    let device_name = device::device_name(device);
     // Each learner of a group would decide by its own batch, and their states would differ.
     let is_adaptive = is_adaptive && settings.group.is_empty();
     let trainer_settings = TrainerSettings { precision, is_adaptive, ..trainer_settings(&settings.learner) };
@@ -254,6 +254,7 @@ fn begin(
     let Backend { mut trainer, description } =
         Backend::new(&architecture, trainer_settings.clone(), device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
+    metrics::device(device_name, precision.to_string(), description);
     for (number, board) in (1..).zip(&settings.boards) {
         let index = trainer.add_board(&board.architecture).with_context(|| format!("train on {} too", board.game))?;
         anyhow::ensure!(index == number, "the trainer gives {} the index {index}, not {number}", board.game);

@@ -5,18 +5,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use service::directory::{if_exists, replace, write_synced};
+use service::directory::{if_exists, replace, sync, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
 /// The file with the highest number that may have been given to weights, by this learner or in its group.
 const NOTED: &str = "noted";
 
 /// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
+/// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`. A version with a file
+/// `v000012.pinned` is never removed.
 #[derive(Debug, Clone)]
 pub struct Published {
     directory: PathBuf,
     kept: usize,
 }
+
+/// The extension of the file that keeps a version.
+const PINNED: &str = "pinned";
 
 impl Published {
     /// The versions in `directory`, of which the newest `kept` stay (at least one).
@@ -147,8 +152,30 @@ impl Published {
         Ok(versions)
     }
 
+    /// Keeps every trained version for ever, because a network that begins anew is about to publish versions of its
+    /// own. Returns the newest of them, if there is one.
+    ///
+    /// # Errors
+    /// If the directory cannot be read or changed.
+    pub fn pin_trained(&self) -> anyhow::Result<Option<WeightsVersion>> {
+        let mut newest = None;
+        for version in self.versions()? {
+            // A version whose manifest is damaged may be trained as well.
+            if self.manifest(version).is_ok_and(|manifest| manifest.training_step == 0) {
+                continue;
+            }
+            write_synced(&self.path(version, PINNED), b"")?;
+            newest = Some(version);
+        }
+        if newest.is_some() {
+            sync(&self.directory)?;
+        }
+        Ok(newest)
+    }
+
     fn remove_oldest(&self) -> anyhow::Result<()> {
-        let versions = self.versions()?;
+        let mut versions = self.versions()?;
+        versions.retain(|version| !self.path(*version, PINNED).exists());
         let excess = versions.len().saturating_sub(self.kept);
         for &version in &versions[..excess] {
             // A crash, or an operator, may have removed a part of it.
@@ -219,6 +246,21 @@ mod tests {
         assert_eq!((newest.version, bytes), (WeightsVersion(11), 11u64.to_le_bytes().to_vec()));
         assert_eq!(published.next_version().unwrap(), WeightsVersion(12));
         assert_eq!(published.versions().unwrap(), [WeightsVersion(2), WeightsVersion(11)]);
+    }
+
+    #[test]
+    fn trained_versions_stay_when_a_network_begins_anew_and_its_versions_have_higher_numbers() {
+        let (_directory, published) = published(&[]);
+        let write = |version, training_step| {
+            published.write(&Manifest { training_step, ..manifest(version, b"any") }, b"any").unwrap();
+        };
+        write(1, 0);
+        assert_eq!(published.pin_trained().unwrap(), None, "an untrained version is not kept");
+        [(2, 10), (3, 20)].iter().for_each(|&(version, step)| write(version, step));
+        assert_eq!(published.pin_trained().unwrap(), Some(WeightsVersion(3)));
+        assert_eq!(published.next_version().unwrap(), WeightsVersion(4));
+        (4..9).for_each(|version| write(version, version - 4));
+        assert_eq!(published.versions().unwrap(), [2, 3, 7, 8].map(WeightsVersion));
     }
 
     #[test]

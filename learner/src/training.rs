@@ -154,6 +154,11 @@ impl Training {
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
         let published = Published::of_run(&self.settings.run.directory, self.settings.learner.versions_kept);
+        if self.trainer.step_count() == 0
+            && let Some(newest) = published.pin_trained()?
+        {
+            tracing::warn!("the network begins anew: the trained weights up to {newest} are kept, without a limit");
+        }
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
         let layers = records::layers(&self.settings, &architecture)?;
         let records = Records::of_publications(&self.settings, self.trainer.step_count());

@@ -212,6 +212,11 @@ impl Process {
         self.signal(libc::SIGINT);
     }
 
+    /// Sends SIGHUP, as a terminal does that is closed.
+    pub fn hang_up(&self) {
+        self.signal(libc::SIGHUP);
+    }
+
     /// Requests a drain (SIGTERM).
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);

@@ -46,7 +46,7 @@ impl TrainingRun {
 
     /// Overrides a setting of the run file, for the next start: `replay.archive_seconds=1`.
     pub fn set(&mut self, setting: &str) {
-        self.supervisor.argue(&["--set", setting]);
+        self.argue(&["--set", setting]);
     }
 
     /// Starts or resumes the run.
@@ -66,6 +66,29 @@ impl TrainingRun {
         let output = self.supervisor.ended(END_DEADLINE)?;
         ensure!(output.status.success(), "{}: {}", output.status, output.text);
         Ok(output)
+    }
+
+    /// Sends SIGHUP to the supervisor, as a terminal does that is closed.
+    pub fn hang_up(&self) {
+        self.supervisor.hang_up();
+    }
+
+    /// Appends options to the command line, for the next start.
+    pub fn argue(&mut self, options: &[&str]) {
+        self.supervisor.argue(options);
+    }
+
+    /// Starts the supervisor by this program from its next start on.
+    pub fn launch_with(&mut self, launcher: &str) {
+        self.supervisor.launch_with(vec![launcher.into()]);
+    }
+
+    /// Waits for the end of the supervisor, and returns its exit status and output.
+    ///
+    /// # Errors
+    /// It does not end by the deadline.
+    pub fn ended(&mut self, deadline: Duration) -> anyhow::Result<Output> {
+        self.supervisor.ended(deadline)
     }
 
     /// Waits until a condition holds while the supervisor runs.

@@ -36,6 +36,7 @@ mod same_seed_same_games;
 mod scale_out;
 mod soak;
 mod stall;
+mod starts;
 mod traces;
 mod train;
 mod tune;

@@ -32,8 +32,6 @@ const QUESTION: &str = "--needs-libtorch";
 const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
 /// The packages of the programs that evaluate positions, with libtorch if they have the feature `torch`.
 pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
-/// The approximate duration of a first build, in minutes of one core.
-const FIRST_BUILD_CORE_MINUTES: usize = 11;
 
 /// The answer of `zerofleet train --needs-libtorch`.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -64,8 +62,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let programs = programs(options);
     let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     if !program.exists() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        println!("{}", announcement(&programs, cores));
+        println!("{}", announcement(&programs));
     }
     build(root, &programs, &features(&programs, halves))?;
     if halves.is_none()
@@ -133,14 +130,12 @@ fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
     PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
 }
 
-/// Returns a line that announces a first build: its programs and its approximate duration.
-fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
+/// Returns a line that announces a first build and its programs. It names no duration: machines with as many cores
+/// differ by more than a factor of two.
+fn announcement(programs: &[(&str, &str)]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
-    // Some crates must wait for others, whatever the number of cores.
-    let minutes = FIRST_BUILD_CORE_MINUTES.div_ceil(cores).max(2);
     format!(
-        "first build: {} in release mode, with all their dependencies; about {minutes} minutes on {cores} core(s), later \
-         builds take seconds",
+        "first build: {} in release mode, with all their dependencies; it takes minutes, later builds take seconds",
         names.join(", ")
     )
 }
@@ -228,10 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_first_build_announces_its_programs_and_its_duration() {
-        let text = announcement(&PROGRAMS, 2);
+    fn a_first_build_announces_its_programs() {
+        let text = announcement(&PROGRAMS);
         assert!(text.starts_with("first build: zerofleet, replay-server, learner, actor, arena in release"), "{text}");
-        assert!(text.contains("about 6 minutes on 2 core(s)"), "{text}");
-        assert!(announcement(&PROGRAMS, 64).contains("about 2 minutes"));
     }
 }

@@ -70,9 +70,14 @@ fn a_repeated_report_is_identical_including_restarts() {
     let runs = tempfile::tempdir().unwrap();
     let run = begin(runs.path());
     train(&run);
-    write(&run, vec![("learner".to_owned(), 2)]).unwrap();
+    let command = "zerofleet train --set 'a=b|c'".to_owned();
+    let origin = Origin { command, commit: "0123456789ab".to_owned(), cores: 2, ..Origin::default() };
+    write(&run, vec![("learner".to_owned(), 2)], origin).unwrap();
     let before = written(&run);
-    assert!(before[0].contains("| restarts of learner | 2 |"), "{}", before[0]);
+    let command = "| command | zerofleet train --set 'a=b\\|c' |\n| commit | 0123456789ab |\n";
+    for row in ["| restarts of learner | 2 |", command] {
+        assert!(before[0].contains(row), "{}", before[0]);
+    }
     again(&run).unwrap();
     assert_eq!(written(&run), before);
 }
@@ -100,8 +105,10 @@ fn a_picture_of_an_unknown_run_is_an_error_that_lists_the_runs() {
 #[test]
 fn a_run_without_metrics_is_an_error_with_a_remedy() {
     let runs = tempfile::tempdir().unwrap();
-    let error = again(&begin(runs.path())).unwrap_err().to_string();
-    assert_eq!(error, "run first has no metrics yet; train it with zerofleet train --run first");
+    let run = begin(runs.path());
+    let error = again(&run).unwrap_err().to_string();
+    let command = printed_command::train(&run);
+    assert_eq!(error, format!("run first has no metrics yet; train it with {command}"));
 }
 
 /// Returns the summary of a run of two minutes with these metrics.
@@ -113,8 +120,8 @@ fn summary(last: RunMetrics) -> Summary {
         seed: 1,
         minutes: 2.0,
         restarts: vec![("actor-0".to_owned(), 0), ("learner".to_owned(), 3)],
-        devices: Vec::new(),
         last: RunMetrics { elapsed_seconds: 60.0, ..last },
+        ..Summary::default()
     }
 }
 
@@ -124,6 +131,12 @@ fn row(summary: &Summary, name: &str) -> Option<String> {
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  "));
     let mut rows = rows.map(|value| value.trim().to_owned());
     rows.next()
+}
+
+#[test]
+fn the_date_is_that_of_the_last_reading_in_utc() {
+    assert_eq!(date(1_764_296_851.5), "2025-11-28 02:27 UTC");
+    assert_eq!([0.0, -1.0, f64::NAN, 1e12, 1e300].map(date), [""; 5]);
 }
 
 #[test]
@@ -165,7 +178,7 @@ fn the_newest_validation_has_a_row() {
         RunMetrics { validation_loss_value: Some(0.75), validation_calibration_error: Some(0.031), ..validated };
     assert_eq!(
         row(&summary(of_games), "held-out games").unwrap(),
-        "policy 1.250 · value 0.750 · best move 62.5 % · calibration error 3.1 %"
+        "policy 1.250 · value 0.750 · best move 62.5 % · calibration 3.1 %"
     );
 }
 

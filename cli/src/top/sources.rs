@@ -10,6 +10,8 @@ use anyhow::{Context as _, ensure};
 use fleet::Listed;
 use fleet::run_directory::RunDirectory;
 
+use crate::printed_command;
+
 /// Default host names of the services; their admin port is [`ADMIN_PORT`].
 const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
 const ADMIN_PORT: u16 = 9100;
@@ -43,8 +45,8 @@ impl Sources {
         let run = run.map(|run| RunDirectory::existing(runs, run)).transpose()?;
         let list = run.as_ref().map(RunDirectory::fleet);
         if let Some(run) = &run {
-            let name = run.name();
-            ensure!(run.is_trained(), "run {name} is not being trained; continue it with zerofleet train --run {name}");
+            let (name, command) = (run.name(), printed_command::train(run));
+            ensure!(run.is_trained(), "run {name} is not being trained; continue it with {command}");
         }
         let mut admins = admins.to_vec();
         if admins.is_empty() {

@@ -1,10 +1,11 @@
-//! Formats the fleet as a table of at most eighty columns.
+//! Formats the fleet as a table of at most eighty columns, or as much of it as a smaller terminal holds.
 
 use std::fmt::Write as _;
 
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
 use crate::screen::{self, MISSING, clock, losses, mean_return, number, validation, whole};
 use fleet::Role;
+use service::terminal::Size;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
 
@@ -17,15 +18,45 @@ const ROLE_WIDTH: usize = 9;
 
 /// Formats a snapshot as lines of plain text, none longer than [`WIDTH`].
 pub(super) fn table(snapshot: &Snapshot) -> String {
+    // The whole table is ASCII, which every terminal shows.
+    format!("{}\n{}", summary(snapshot, WIDTH), processes(snapshot, WIDTH)).replace(MISSING, "-")
+}
+
+/// Formats a snapshot for a terminal. Columns at the right are left out where it is narrow; where it is low, lines of
+/// the summary are left out first, from its end, and those of processes last.
+pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> String {
+    let width = columns.clamp(2 * INDENT, WIDTH);
+    let (summary, processes) = (summary(snapshot, width), processes(snapshot, width));
+    // The cursor stands on the line below the text.
+    let rows = rows.saturating_sub(1);
+    let below: Vec<&str> = processes.lines().take(rows).collect();
+    let (above, left) = (summary.lines().count(), rows - below.len());
+    let mut lines: Vec<&str> =
+        summary.lines().take(if above < left { above } else { left.saturating_sub(1) }).collect();
+    if !lines.is_empty() {
+        lines.push("");
+    }
+    lines.extend(below);
+    let cut = |line: &str| line.replace(MISSING, "-").chars().take(columns).collect::<String>();
+    lines.into_iter().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+/// Formats the lines above the processes.
+fn summary(snapshot: &Snapshot, width: usize) -> String {
     let mut text = String::new();
     for (name, words) in upper(snapshot) {
-        folded(&mut text, name, &words);
+        folded(&mut text, name, &words, width);
     }
-    text.push('\n');
+    text
+}
+
+/// Formats the processes, a line for each.
+fn processes(snapshot: &Snapshot, width: usize) -> String {
+    let mut text = String::new();
     let heading = ["role", "address", "state", "up", "version", "weights", "lag", "work/s"];
     line(&mut text, heading);
     for row in &snapshot.processes {
-        process(&mut text, row);
+        process(&mut text, row, width);
     }
     if snapshot.processes.is_empty() {
         text.push_str("no processes found; use --run or --admin\n");
@@ -34,8 +65,7 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
         writeln!(text, "{} more lost earlier", snapshot.gone).expect("strings grow");
     }
     text.push_str("work: inserts, training steps, evaluations, rated games, moves\n");
-    // The whole table is ASCII, which every terminal shows.
-    text.replace(MISSING, "-")
+    text
 }
 
 /// Returns the lines above the processes, as name and text.
@@ -140,7 +170,7 @@ fn strength(metrics: &RunMetrics) -> String {
     format!("weights {}, {strength}", whole(metrics.weights_version))
 }
 
-fn process(text: &mut String, row: &Row) {
+fn process(text: &mut String, row: &Row, width: usize) {
     let state = match row.lost_seconds {
         Some(seconds) => format!("lost {}", span(Some(seconds))),
         None => row.state.to_owned(),
@@ -159,7 +189,7 @@ fn process(text: &mut String, row: &Row) {
     ];
     line(text, cells);
     if let Some(reason) = &row.reason {
-        folded(text, "", reason);
+        folded(text, "", reason, width);
     }
 }
 
@@ -179,11 +209,11 @@ fn line(text: &mut String, cells: [&str; 8]) {
     text.push('\n');
 }
 
-/// Appends a name and text, wrapped to the width of the table.
-fn folded(text: &mut String, name: &str, words: &str) {
+/// Appends a name and text, wrapped to a width, which is greater than [`INDENT`].
+fn folded(text: &mut String, name: &str, words: &str, width: usize) {
     let mut line = format!("{name:<INDENT$}");
     for word in words.split_whitespace() {
-        if line.len() > INDENT && line.len() + word.len() + 1 > WIDTH {
+        if line.len() > INDENT && line.len() + word.len() + 1 > width {
             text.push_str(line.trim_end());
             text.push('\n');
             line = " ".repeat(INDENT);
@@ -192,7 +222,7 @@ fn folded(text: &mut String, name: &str, words: &str) {
             line.push(' ');
         }
         // Only a word that is longer than a line is cut.
-        line.push_str(&word[..word.len().min(WIDTH - INDENT)]);
+        line.push_str(&word[..word.floor_char_boundary(width - INDENT)]);
     }
     text.push_str(line.trim_end());
     text.push('\n');

@@ -105,7 +105,7 @@ fn losses_of_training_stand_beside_those_on_held_out_games() {
     learner.set(&format!("{LEARNER}{trained}{validated}"), Ok(()));
     let snapshot = top.poll();
     let text = table::table(&snapshot);
-    let line = "\nheld out   policy 1.625, value 0.875, best move 50.0 %, calibration error 2.5 %\n";
+    let line = "\nheld out   policy 1.625, value 0.875, best move 50.0 %, calibration 2.5 %\n";
     assert!(text.contains(line), "{text}");
     let object = snapshot.json();
     assert_eq!([&object["losses"]["policy"], &object["validation"]["loss_policy"]], [1.5, 1.625]);
@@ -228,6 +228,22 @@ fn nothing_that_a_server_sends_breaks_the_table() {
     assert_eq!(wrong, None, "{text:?}");
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     assert!(snapshot.json().is_object());
+}
+
+#[test]
+fn a_small_terminal_shows_the_processes_and_cuts_lines_at_the_right() {
+    let learner = Scripted::new(LEARNER);
+    let snapshot = Top::at(&[&learner]).poll();
+    let fitted = |columns, rows| table::fitted(&snapshot, service::terminal::Size { columns, rows });
+    assert_eq!(fitted(200, 100), table::table(&snapshot).trim_end());
+    for (columns, rows) in [(60, 14), (80, 8), (30, 9), (10, 4), (1, 1)] {
+        let text = fitted(columns, rows);
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns} columns: {text}");
+        assert!(text.lines().count() < rows.max(2), "{rows} rows: {text}");
+        let shows_processes = text.lines().any(|line| line.starts_with(&"learner  "[..columns.min(9)]));
+        assert!(shows_processes || rows < 3, "{columns} x {rows}: {text}");
+    }
+    assert!(fitted(60, 14).starts_with("fleet      1 process"), "{}", fitted(60, 14));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::range::{Values, text};
 use super::scheduler::{number4, sentence};
 use super::study::Study;
 use crate::csv;
+use crate::printed_command::quoted;
 
 /// Writes the files of a study's results and returns sentences about them.
 ///
@@ -33,7 +34,7 @@ pub(super) fn write(study: &Study, history: &History, folder: &Path, trials: &Pa
         let (metric, number, values) = (&study.objective.metric, trial.number, sentence(&trial.values));
         found.push(format!("best: trial {number}, {metric} {}: {values}", number4(objective)));
         let options = options(study);
-        found.push(format!("train with it: zerofleet train --config {}{options}", file.display()));
+        found.push(format!("train with it: zerofleet train --config {}{options}", quoted(&file)));
     }
     found.extend(importance_lines(study, history, folder)?);
     picture::draw(folder, study, history)?;

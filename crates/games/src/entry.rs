@@ -109,12 +109,12 @@ pub enum Exhaustive {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No game has this name.
-    #[error("`{name}` is not a game (did you mean `{nearest}`?): the games are {}", crate::names())]
+    #[error("`{name}` is not a game{}: the games are {}", suggested(nearest.as_deref()), crate::names())]
     UnknownGame {
         /// The given name.
         name: String,
-        /// The most similar name.
-        nearest: String,
+        /// The most similar name, if one is similar.
+        nearest: Option<String>,
     },
     /// The game exists, but not at this size.
     #[error("`{name}` is not a size of {}: the sizes are {entry}", entry.name)]
@@ -138,6 +138,10 @@ pub enum Error {
         /// The given name.
         name: String,
     },
+}
+
+fn suggested(nearest: Option<&str>) -> String {
+    nearest.map(|nearest| format!(" (did you mean {nearest}?)")).unwrap_or_default()
 }
 
 impl Entry {
@@ -203,11 +207,16 @@ impl Entry {
         variants.into_iter().map(|variant| self.name_of(variant))
     }
 
-    /// Returns the names that are suggested for a misspelt one: the usual size, or all names of a game without sizes.
-    pub(crate) fn suggestions(&self) -> Vec<String> {
+    /// Returns what may be meant by a misspelt name, as the text that the name resembles and the name to suggest: every
+    /// size, and the usual one for the name of the game alone.
+    pub(crate) fn suggestions(&self) -> Vec<(String, String)> {
+        let same = |name: String| (name.clone(), name);
         match self.variants {
-            Variants::Sizes(sizes) => vec![self.name_of(usize::from(sizes.usual))],
-            Variants::One | Variants::Boards(_) | Variants::Named(_) => self.examples().collect(),
+            Variants::Sizes(Sizes { min, usual, max }) => {
+                let sizes = (min..=max).map(|size| same(self.name_of(size.into())));
+                sizes.chain([(self.name.to_owned(), self.name_of(usual.into()))]).collect()
+            }
+            Variants::One | Variants::Boards(_) | Variants::Named(_) => self.examples().map(same).collect(),
         }
     }
 }

@@ -102,11 +102,23 @@ pub fn check_name(name: &str) -> Result<String, Error> {
     preset(name).map(|_| name.to_owned())
 }
 
-/// Returns the name of a game that is most similar to `name`.
-fn nearest(name: &str) -> String {
-    let similarity = |candidate: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
+/// The least similarity of a name to the one that is suggested for it.
+const SIMILARITY_MIN: f64 = 0.4;
+
+/// Returns the name of a game that is most similar to `name`, in backticks; `None` if none is similar. Case and
+/// separators are ignored.
+fn nearest(name: &str) -> Option<String> {
+    let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
+    let wanted = plain(name);
+    let similarity = |(resembled, _): &(String, String)| {
+        if wanted.is_empty() { 0.0 } else { strsim::normalized_damerau_levenshtein(&wanted, &plain(resembled)) }
+    };
     let candidates = GAMES.iter().flat_map(|entry| entry.suggestions());
-    candidates.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
+    let quoted = candidates.map(|(resembled, name)| (resembled, format!("`{name}`")));
+    let outside =
+        ["gym", "gymnasium"].map(|name| (name.to_owned(), "`gym:NAME`, such as `gym:CartPole-v1`".to_owned()));
+    let nearest = quoted.chain(outside).max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+    (similarity(&nearest) >= SIMILARITY_MIN).then_some(nearest.1)
 }
 
 #[cfg(test)]
@@ -154,17 +166,32 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_with_the_nearest_name_and_all_names() {
+        let gym = Some("`gym:NAME`, such as `gym:CartPole-v1`");
         let cases = [
-            ("conect-four", "connect_four"),
-            ("TicTacToe", "tic_tac_toe"),
-            ("hex", "hex-11"),
-            ("othello", "othello-8"),
-            ("cartpole", "cartpole-v1"),
+            ("conect-four", Some("`connect_four`")),
+            ("TicTacToe", Some("`tic_tac_toe`")),
+            ("hex", Some("`hex-11`")),
+            ("hex5", Some("`hex-5`")),
+            ("Go_13", Some("`go-13`")),
+            ("othello", Some("`othello-8`")),
+            ("cartpole", Some("`cartpole-v1`")),
+            ("gym", gym),
+            ("gym:", gym),
+            ("Gymnasium", gym),
+            ("", None),
+            ("--", None),
+            ("quux", None),
         ];
         for (name, expected) in cases {
             let error = name.parse::<GameKind>().unwrap_err();
-            assert_eq!(error, Error::UnknownGame { name: name.into(), nearest: expected.into() }, "{error}");
+            assert_eq!(
+                error,
+                Error::UnknownGame { name: name.into(), nearest: expected.map(str::to_owned) },
+                "{error}"
+            );
         }
+        let error = "".parse::<GameKind>().unwrap_err().to_string();
+        assert!(error.starts_with("`` is not a game: the games are tic_tac_toe, "), "{error}");
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \

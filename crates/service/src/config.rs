@@ -103,6 +103,15 @@ pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("selfplay.resign_below", "selfplay.resign_threshold"),
 ];
 
+/// Keys that other programs or papers name otherwise, as pairs of that name and the key. Such a name is rejected with
+/// the key as a hint.
+pub const FOREIGN_KEYS: [(&str, &str); 4] = [
+    ("search.c_puct", "search.c_init"),
+    ("search.cpuct", "search.c_init"),
+    ("search.pb_c_init", "search.c_init"),
+    ("search.pb_c_base", "search.c_base"),
+];
+
 /// A function that returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
 pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
 
@@ -217,6 +226,31 @@ pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
 }
 
+/// A key whose value differs between two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The key, below the compared section.
+    pub key: String,
+    /// The value in the first configuration, as TOML.
+    pub before: String,
+    /// The value in the second.
+    pub after: String,
+}
+
+/// Returns the keys of a section whose values differ, in alphabetical order.
+///
+/// # Errors
+/// [`ConfigError::Defaults`] if a configuration cannot be written as TOML, which is a bug.
+pub fn differences<T: Serialize>(before: &T, after: &T) -> Result<Vec<Difference>, ConfigError> {
+    let table = |config| Table::try_from(config).map_err(|source| ConfigError::Defaults { source });
+    let (before, after) = (table(before)?, table(after)?);
+    let differs = |(key, before): (&String, &Value)| {
+        let after = after.get(key).filter(|&after| after != before)?;
+        Some(Difference { key: key.clone(), before: before.to_string(), after: after.to_string() })
+    };
+    Ok(before.iter().filter_map(differs).collect())
+}
+
 /// A rejected configuration. Every variant names the key and its source.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -277,6 +311,16 @@ pub enum ConfigError {
         key: String,
         /// The reason for the rejection.
         reason: String,
+        /// A description of the source.
+        origin: String,
+    },
+    /// A negative number where none is possible.
+    #[error("{key} {origin}: is {value}, must be at least 0")]
+    Negative {
+        /// The key with its section.
+        key: String,
+        /// The number.
+        value: i64,
         /// A description of the source.
         origin: String,
     },
@@ -398,10 +442,13 @@ impl<'a> Reader<'a> {
                 None => {
                     let names = names.into_iter().flat_map(|names| names.keys().map(String::as_str));
                     let path = path.join(".");
-                    let new_name = RENAMED_KEYS.iter().find(|(old, _)| *old == path);
-                    let hint = match new_name {
-                        Some((_, new)) => format!("it was renamed to {new}"),
-                        None => hint(key, names, &format!("[{section}] has")),
+                    let in_table = |table: &[(&str, &'static str)]| {
+                        table.iter().find(|(other, _)| *other == path).map(|(_, key)| *key)
+                    };
+                    let hint = match (in_table(&RENAMED_KEYS), in_table(&FOREIGN_KEYS)) {
+                        (Some(new), _) => format!("it was renamed to {new}"),
+                        (None, Some(key)) => format!("did you mean {key}?"),
+                        (None, None) => hint(key, names, &format!("[{section}] has")),
                     };
                     return Err(ConfigError::UnknownKey { key: path, hint, origin: origin.to_owned() });
                 }
@@ -423,8 +470,11 @@ impl<'a> Reader<'a> {
     fn blame<T: DeserializeOwned>(self, error: &toml::de::Error) -> ConfigError {
         for Override { path, value, origin } in self.overrides {
             let mut table = self.defaults.clone();
-            lay(&mut table, &path, value);
+            lay(&mut table, &path, value.clone());
             if let Err(error) = table.try_into::<T>() {
+                if let Value::Integer(value @ ..0) = value {
+                    return ConfigError::Negative { key: path.join("."), value, origin };
+                }
                 let reason = error.message().trim_end().to_owned();
                 return ConfigError::Refused { key: path.join("."), reason, origin };
             }

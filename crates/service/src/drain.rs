@@ -1,15 +1,17 @@
 //! Graceful shutdown: one signal on which a process finishes its work, uploads results and exits.
 
 use std::io::{self, PipeReader, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// A signal to all parts of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor has
-/// exited.
+/// It fires on SIGINT, on SIGTERM, on SIGHUP and, with `--exit-with-parent`, when standard input closes because the
+/// supervisor has exited.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     token: CancellationToken,
@@ -57,11 +59,12 @@ impl Drain {
         Ok(DrainPipe(Arc::new(reader)))
     }
 
-    /// Fires on SIGINT and SIGTERM. Must be called on a tokio runtime.
+    /// Fires on SIGINT, SIGTERM and SIGHUP, the last unless this process was started to ignore it, as nohup does. Must
+    /// be called on a tokio runtime.
     pub fn on_signals(&self) -> std::io::Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = if is_ignored(libc::SIGHUP) { None } else { Some(signal(SignalKind::hangup())?) };
         let drain = self.clone();
         // The task is owned by the runtime: it ends with the process, and must keep handling signals while the process
         // drains.
@@ -70,6 +73,7 @@ impl Drain {
                 let name = tokio::select! {
                     _ = interrupt.recv() => "SIGINT",
                     _ = terminate.recv() => "SIGTERM",
+                    () = received(hangup.as_mut()) => "SIGHUP",
                 };
                 tracing::info!(signal = name, "draining");
                 drain.start();
@@ -105,6 +109,26 @@ impl AsFd for DrainPipe {
     }
 }
 
+/// Resolves once the signal is received; never without one.
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns true if this process ignores a signal, which it inherits from the process that started it.
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action, the call only writes the current one, which is read only after a success.
+    unsafe {
+        let status = libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        status == 0 && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -119,6 +143,12 @@ mod tests {
         drain.start();
         clone.wait().await;
         assert!(clone.started());
+    }
+
+    #[test]
+    fn a_signal_is_ignored_only_where_the_process_was_started_so() {
+        // The runtime of Rust ignores SIGPIPE; a test that is run by nohup ignores SIGHUP.
+        assert!(is_ignored(libc::SIGPIPE) && !is_ignored(libc::SIGTERM) && !is_ignored(-1));
     }
 
     #[tokio::test]

@@ -32,6 +32,7 @@ pub mod reasons;
 pub mod security;
 pub mod spread;
 pub mod telemetry;
+pub mod terminal;
 pub mod trace;
 
 pub use admin::{Admin, Readiness};

@@ -70,7 +70,7 @@ fn a_process_that_rejects_its_configuration_is_not_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: unknown key' >&2; exit 2");
     let why = "refuses to start: error: unknown key".to_owned();
-    assert_eq!(event(&mut child, Instant::now()), Event::GivenUp { why });
+    assert_eq!(event(&mut child, Instant::now()), Event::Refused { why });
     assert_eq!(child.watch(Instant::now() + BACKOFF_MAX).unwrap(), None);
 }
 
@@ -105,7 +105,7 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     let folder = tempfile::tempdir().unwrap();
     let loader = "learner: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
     let mut child = start(folder.path(), &format!("echo '{loader}' >&2; exit 127"));
-    let Event::GivenUp { why } = event(&mut child, Instant::now()) else { panic!("the process is not given up") };
+    let Event::Refused { why } = event(&mut child, Instant::now()) else { panic!("the process does not refuse") };
     assert!(why.contains("libtorch is missing or damaged; run cargo xtask libtorch"), "{why}");
 }
 

@@ -219,6 +219,10 @@ fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
         assert!(load(old).ends_with(&format!("it was renamed to {new}")), "{}", load(old));
         assert!(!load(new).starts_with("unknown"), "{}", load(new));
     }
+    for (foreign, key) in service::config::FOREIGN_KEYS {
+        assert!(load(foreign).ends_with(&format!("did you mean {key}?")), "{}", load(foreign));
+        assert!(!load(key).starts_with("unknown"), "{}", load(key));
+    }
 }
 
 #[test]

@@ -9,6 +9,31 @@ fn machine() -> Machine {
     Machine { cores: 16, memory_bytes: 1 << 36, accelerators: Accelerators::None("no driver".to_owned()) }
 }
 
+/// Plans the run `first` of tic-tac-toe in a folder of runs, with these settings.
+pub(crate) fn planned(runs: &Path, sets: &[&str]) -> Plan {
+    let sets = sets.iter().map(|&set| set.to_owned()).collect();
+    let args = Args { game: Some("tic_tac_toe".to_owned()), sets, ..args(runs) };
+    Plan::on(&args, std::iter::empty(), machine).unwrap()
+}
+
+/// The options of the run `first` in a folder of runs.
+fn args(runs: &Path) -> Args {
+    Args {
+        minutes: None,
+        game: None,
+        boards: Vec::new(),
+        algorithm: None,
+        actors: Some(1),
+        replay_servers: None,
+        learners: 1,
+        inference: None,
+        run: Some("first".to_owned()),
+        runs: runs.to_owned(),
+        config: None,
+        sets: Vec::new(),
+    }
+}
+
 /// A temporary folder of runs.
 struct Runs {
     folder: tempfile::TempDir,
@@ -33,20 +58,7 @@ impl Runs {
     }
 
     fn args(&self) -> Args {
-        Args {
-            minutes: None,
-            game: None,
-            boards: Vec::new(),
-            algorithm: None,
-            actors: Some(1),
-            replay_servers: None,
-            learners: 1,
-            inference: None,
-            run: Some("first".to_owned()),
-            runs: self.folder.path().to_owned(),
-            config: None,
-            sets: Vec::new(),
-        }
+        args(self.folder.path())
     }
 
     /// Returns the threads of an actor when the run `first` resumes with this many actors, and the value in its run
@@ -110,7 +122,11 @@ fn a_run_resumes_with_the_game_and_the_network_it_was_started_with() {
     let error = runs.plan(Some("connect_four"), None).unwrap_err().to_string();
     assert!(error.starts_with("run.game: run first was started with tic_tac_toe, not connect_four"), "{error}");
     let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
-    assert!(error.starts_with("network: run first was started with preset = \"none\", channels = 32"), "{error}");
+    let expected = "network.blocks: 2 in run first, 9 given; keep the network, or start another run with --run";
+    assert_eq!(error, expected);
+    let two = Args { sets: vec!["network.blocks=9".into(), "network.heads=pooled".into()], ..runs.args() };
+    let error = Plan::on(&two, std::iter::empty(), machine).unwrap_err().to_string();
+    assert!(error.contains("network.heads: \"flattened\", \"pooled\" given") && !error.contains("channels"), "{error}");
 }
 
 #[test]
@@ -150,7 +166,7 @@ fn an_algorithm_sets_the_search_and_the_model_and_a_run_keeps_its_model() {
     plan.run.create().unwrap();
     plan.write_config().unwrap();
     let error = algorithm("kept", Algorithm::GumbelAlphazero).unwrap_err().to_string();
-    assert!(error.contains("model = \"muzero\"") && error.contains("not preset"), "{error}");
+    assert!(error.starts_with("network.model: \"muzero\" in run kept, \"alphazero\" given"), "{error}");
 }
 
 #[test]
@@ -258,4 +274,30 @@ fn a_run_keeps_its_boards_and_their_replay_servers_and_may_get_others() {
     assert_eq!((more.boards[0].replay[0], more.boards[1].replay[0]), (Some(address), None));
     let error = boards(&runs, &["hex-7"], |_| {}).unwrap_err();
     assert!(error.starts_with("run.boards: run first learns hex-4 too"), "{error}");
+}
+
+#[test]
+fn a_negative_number_is_refused_with_the_range_of_its_key() {
+    let runs = Runs::new();
+    let refused = |set: &str| {
+        let args = Args { sets: vec![set.to_owned()], ..runs.args() };
+        Plan::on(&args, std::iter::empty(), machine).unwrap_err().to_string()
+    };
+    assert_eq!(refused("learner.batch_size=-1"), "learner.batch_size: is -1, must be from 1 to 4096");
+    let error = refused("learner.micro_batch=-3");
+    assert_eq!(error, "learner.micro_batch in --set learner.micro_batch=-3: is -3, must be at least 0");
+    assert!(refused("run.seed=-1").contains("is -1, must be at least 0"));
+    let args = Args { minutes: Some(-1.0), ..runs.args() };
+    let error = Plan::on(&args, std::iter::empty(), machine).unwrap_err().to_string();
+    assert_eq!(error, "--minutes: must be above 0");
+}
+
+#[test]
+fn a_key_that_an_option_determines_is_refused_with_the_option() {
+    let runs = Runs::new();
+    for (set, option) in [("learner.schedule_minutes = 60", "--minutes"), ("run.directory=x", "--runs and --run")] {
+        let args = Args { sets: vec![set.to_owned()], ..runs.args() };
+        let error = Plan::on(&args, std::iter::empty(), machine).unwrap_err().to_string();
+        assert!(error.contains(&format!("is set by {option}")), "{error}");
+    }
 }

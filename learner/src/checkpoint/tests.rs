@@ -53,6 +53,17 @@ fn the_newest_checkpoint_comes_back_as_written() {
 }
 
 #[test]
+fn the_progress_of_the_newest_whole_checkpoint_is_read_without_a_change() {
+    assert_eq!(run_with(&[]).checkpoints.newest_progress().unwrap(), None);
+    let run = run_with(&[9, 10]);
+    flip_a_byte(&run, 10);
+    for _ in 0..2 {
+        assert_eq!(run.checkpoints.newest_progress().unwrap(), Some(checkpoint(9).progress));
+    }
+    assert_eq!(run.checkpoints.newest_step().unwrap(), 10, "the damaged one has its name");
+}
+
+#[test]
 fn the_newest_step_is_that_of_the_newest_name() {
     assert_eq!(run_with(&[]).checkpoints.newest_step().unwrap(), 0);
     let run = run_with(&[9, 10]);

@@ -156,10 +156,13 @@ fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
         ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
         ConfigError::Refused { reason, .. } => reason.clone(),
+        ConfigError::Negative { value, .. } => format!("is {value}, must be at least 0"),
         error => error.to_string(),
     };
     let key = match &error {
-        ConfigError::UnknownKey { key, .. } | ConfigError::Refused { key, .. } => {
+        ConfigError::UnknownKey { key, .. }
+        | ConfigError::Refused { key, .. }
+        | ConfigError::Negative { key, .. } => {
             key.strip_prefix("table.").unwrap_or(key)
         }
         _ => "settings",

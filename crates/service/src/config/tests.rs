@@ -176,10 +176,21 @@ learner.batch in --set learner.batch=1
 seed = 2: expected a whole number, got `1
 seed = 2`
 learner.batch in --set learner.batch=: expected a whole number, got ``
-learner.batch in run.toml: invalid value: integer `-1`, expected u32
+learner.batch in run.toml: is -1, must be at least 0
 learner.optimiser in --set learner.optimiser=adam: unknown variant `adam`, expected `adam_w` or `sgd`
 "
     );
+}
+
+#[test]
+fn only_keys_with_other_values_differ() {
+    let before = Learner::default();
+    let after = Learner { batch: before.batch + 1, augment: !before.augment, ..Learner::default() };
+    assert_eq!(differences(&before, &before).unwrap(), []);
+    let differs = differences(&before, &after).unwrap();
+    let found: Vec<_> = differs.iter().map(|d| (d.key.as_str(), d.after.clone())).collect();
+    assert_eq!(found, [("augment", after.augment.to_string()), ("batch", after.batch.to_string())]);
+    assert_eq!(differs[1].before, before.batch.to_string());
 }
 
 /// The preset of `hex-5`, and none for other games.

@@ -1,0 +1,83 @@
+//! Parses the command line, in which a negative number is the value of an option.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory as _, Error, FromArgMatches as _};
+
+use crate::Cli;
+
+/// Parses a command line, the name of the program included.
+///
+/// # Errors
+/// An invalid command line, a request for help or for the version.
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, Error> {
+    let mut command = with_negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(arguments).map_err(with_reason)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Lets every option of a command and of those below it take a negative number, so that its range is reported, and not
+/// an unknown option.
+fn with_negative_numbers(command: Command) -> Command {
+    let takes_values = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
+    command
+        .mut_args(|arg| if takes_values(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
+}
+
+/// Gives the reason for which a negative number is invalid where only its first character was.
+fn with_reason(error: Error) -> Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (value, option) = (text(ContextKind::InvalidValue), text(ContextKind::InvalidArg));
+    let is_negative = value.starts_with('-') && value.parse::<f64>().is_ok();
+    if error.kind() != ErrorKind::ValueValidation || !is_negative || !error.to_string().contains("invalid digit") {
+        return error;
+    }
+    Error::raw(ErrorKind::ValueValidation, format!("invalid value '{value}' for '{option}': must not be negative\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, String> {
+        parse(line.split(' ').map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_option_that_takes_a_value_takes_a_negative_number_whose_range_is_reported() {
+        fn check(command: &Command) {
+            let options = command.get_arguments().filter(|arg| arg.get_action().takes_values() && !arg.is_positional());
+            options.for_each(|arg| assert!(arg.is_allow_negative_numbers_set(), "{} {arg}", command.get_name()));
+            command.get_subcommands().for_each(check);
+        }
+        let command = with_negative_numbers(Cli::command());
+        command.clone().debug_assert();
+        check(&command);
+        for line in ["zerofleet train --minutes -1", "zerofleet top --interval -0.5", "zerofleet train --minutes -1e3"]
+        {
+            parsed(line).unwrap();
+        }
+        for line in
+            ["zerofleet train --actors -1", "zerofleet train --from -2 --run a", "zerofleet eval --run a --count -3"]
+        {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains("must not be negative") && error.contains("--"), "{error}");
+        }
+        let error = parsed("zerofleet eval --run a --simulations -1").unwrap_err();
+        assert!(error.contains("-1 is not in 0..="), "{error}");
+        assert!(parsed("zerofleet train -1").unwrap_err().contains("unexpected argument '-1'"));
+    }
+
+    #[test]
+    fn other_errors_are_those_of_the_parser() {
+        let expected = Cli::try_parse_from(["zerofleet", "train", "--actors", "x"]).unwrap_err().to_string();
+        assert_eq!(parsed("zerofleet train --actors x").unwrap_err(), expected);
+    }
+}

@@ -1,0 +1,138 @@
+//! What `zerofleet train` checks and prints when a run resumes.
+
+#![allow(clippy::print_stdout, reason = "a person reads what changes")]
+
+use anyhow::{Context as _, bail, ensure};
+use fleet::plan::Plan;
+use learner::checkpoint::{Checkpoints, Error, Progress};
+use learner::config::{LearnerSection, ScheduleKind};
+use learner::published::Published;
+
+use crate::printed_command;
+
+/// The value of `--from` with which the network of a run begins anew.
+pub(crate) const FROM_NOTHING: u64 = 0;
+
+/// What a person can do about a run whose checkpoints are gone, unless it is deterministic.
+pub(crate) const TRAIN_FROM_NOTHING: &str = "train from nothing with --from 0, which keeps the trained weights";
+
+/// Returns the progress of the checkpoint from which a run resumes; `None` for a run that has not trained.
+///
+/// # Errors
+/// The run has trained, and its checkpoints are gone or cannot be read; the error names the `remedy`.
+pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Progress>> {
+    let (run, folder) = (&plan.run, plan.run.checkpoints());
+    let mut failed = None;
+    for learner in (1..).take_while(|&learner| run.of_learner(learner).is_dir()) {
+        // Nothing is written here, so the number of checkpoints to keep is irrelevant.
+        match Checkpoints::new(run.checkpoints_of(learner), usize::MAX).newest_progress() {
+            Ok(Some(progress)) => return Ok(Some(progress)),
+            Ok(None) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(Error::AllDamaged { directory, damaged }) => {
+            let (folder, reasons) = (directory.display(), damaged.join("; "));
+            bail!("every checkpoint in {folder} is damaged ({reasons}): restore one from a backup, or {remedy}")
+        }
+        Some(error) => return Err(error.into()),
+        None => {}
+    }
+    let trained = trained_steps(plan)?;
+    let (name, folder) = (run.name(), folder.display());
+    ensure!(
+        trained == 0,
+        "run {name} has taken at least {trained} training steps, and {folder} holds no checkpoint of them: copy the \
+         folder back, or {remedy}"
+    );
+    Ok(None)
+}
+
+/// Returns a number of training steps that a run has taken for certain, by its progress and its weights.
+fn trained_steps(plan: &Plan) -> anyhow::Result<u64> {
+    let published = Published::new(plan.run.path().join("weights"), usize::MAX);
+    let mut steps = plan.progress.training_steps;
+    for version in published.versions()? {
+        // A damaged manifest is passed over here as it is by every reader of weights.
+        steps = steps.max(published.manifest(version).map_or(0, |manifest| manifest.training_step));
+    }
+    Ok(steps)
+}
+
+/// Sets the checkpoints of a run after that of a training step aside, all of them for [`FROM_NOTHING`].
+pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
+    ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
+    let group = &plan.config.learner.group;
+    ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
+    // Nothing is written here, so the number of checkpoints to keep is irrelevant.
+    let checkpoints = |learner| Checkpoints::new(plan.run.checkpoints_of(learner), usize::MAX);
+    let mut undone = match step {
+        FROM_NOTHING => checkpoints(1).set_aside_after(step).context("--from")?,
+        _ => checkpoints(1).undo_after(step).context("--from")?,
+    };
+    // Learners of earlier sessions: a group continues from the newest checkpoint of all its members.
+    for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
+        undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
+    }
+    match step {
+        FROM_NOTHING => println!("training from nothing; the weights trained so far are kept"),
+        _ => println!("continuing from the checkpoint of training step {step}"),
+    }
+    undone.iter().for_each(|name| println!("a later checkpoint is kept as {name}"));
+    Ok(())
+}
+
+/// Describes what another length of the run changes for a network with this checkpoint; `None` if nothing changes.
+///
+/// # Errors
+/// The progress of the run cannot be read.
+pub(crate) fn schedule_line(plan: &Plan, checkpoint: &Progress) -> anyhow::Result<Option<String>> {
+    let before = plan.run.progress()?.map(|progress| progress.minutes).filter(|&minutes| minutes > 0.0);
+    let line = |before| changed_schedule(&plan.config.learner, before, plan.progress.minutes, checkpoint);
+    Ok(before.and_then(line))
+}
+
+fn changed_schedule(learner: &LearnerSection, before: f64, after: f64, checkpoint: &Progress) -> Option<String> {
+    if before == after || learner.schedule != ScheduleKind::Minutes {
+        return None;
+    }
+    let trainer = learner::trainer_settings(learner);
+    let rate = |minutes: f64| {
+        let progress = (checkpoint.elapsed_seconds / (minutes * 60.0)).min(1.0);
+        let rate = trainer.learning_rate_after(checkpoint.training_step, progress);
+        if rate < 1e-4 { format!("{rate:.1e}") } else { format!("{rate:.5}") }
+    };
+    let changed = if after > before { "extended" } else { "shortened" };
+    let (from, to) = (rate(before), rate(after));
+    Some(format!("schedule {changed} from {before} to {after} minutes: learning rate {from} → {to}"))
+}
+
+/// Returns the command that resumes a run with as many learners.
+pub(crate) fn command(plan: &Plan) -> String {
+    let mut command = printed_command::train(&plan.run);
+    if plan.learners > 1 {
+        command.push_str(&format!(" --learners {}", plan.learners));
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_length_of_a_run_is_printed_with_the_learning_rates_of_both() {
+        let architecture = learner::config::Config::default().settings().unwrap().architecture();
+        let checkpoint = Progress { training_step: 5000, positions: 9, elapsed_seconds: 1800.0, architecture };
+        let learner = LearnerSection { learning_rate: 4e-3, ..LearnerSection::default() };
+        let line = |before, after| changed_schedule(&learner, before, after, &checkpoint);
+        let extended = "schedule extended from 30 to 60 minutes: learning rate 0.00020 → 0.00210";
+        assert_eq!(line(30.0, 60.0).as_deref(), Some(extended));
+        let shortened = "schedule shortened from 60 to 30 minutes: learning rate 0.00210 → 0.00020";
+        assert_eq!(line(60.0, 30.0).as_deref(), Some(shortened));
+        assert_eq!(line(30.0, 30.0), None);
+        let by_positions = LearnerSection { schedule: ScheduleKind::Positions, ..learner.clone() };
+        assert_eq!(changed_schedule(&by_positions, 30.0, 60.0, &checkpoint), None);
+    }
+}
