@@ -3,7 +3,7 @@
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
 //! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
-//! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
+//! [`trial`] of the devices, [`feasibility`] lists what could never train, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
 //! [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which its
 //! processes reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
 //! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
@@ -17,6 +17,7 @@ pub mod child;
 pub mod config;
 pub mod environment;
 pub mod exposition;
+pub mod feasibility;
 pub mod placement;
 pub mod plan;
 mod processes;
@@ -46,6 +47,7 @@ pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
 
 /// Returns 2 for an invalid command line or configuration, 1 otherwise.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let invalid = error.chain().any(|cause| cause.is::<service::ConfigError>());
+    let invalid =
+        error.chain().any(|cause| cause.is::<service::ConfigError>() || cause.is::<feasibility::Infeasible>());
     ExitCode::from(if invalid { 2 } else { 1 })
 }

@@ -15,6 +15,7 @@ use service::net::{ReservedPort, reserve_wanted};
 use crate::boards::{PlannedBoard, actor_name};
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
+use crate::feasibility::{self, Programs};
 use crate::placement::Place;
 use crate::plan::Plan;
 use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
@@ -85,7 +86,8 @@ pub enum Rating {
 /// Returns the folder of this program, which holds the programs of a run too.
 ///
 /// # Errors
-/// The program of a planned process is missing; the error names the command that builds it.
+/// The program of a planned process is missing; the error names the command that builds it. The programs could never
+/// train the run.
 pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     let served = (plan.progress.inference == Inference::Remote).then_some(Role::Inference);
     let rated = (rating == Rating::On).then_some(Role::Arena);
@@ -93,6 +95,7 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
         beside_this_binary(role.program(), role.program())?;
     }
     let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
+    feasibility::check(&plan.config, plan.progress.inference, &Programs::here())?;
     Ok(learner.parent().context("find the folder of this program")?.to_owned())
 }
 

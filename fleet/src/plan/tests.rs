@@ -224,17 +224,11 @@ fn the_actors_of_a_run_on_several_boards_are_divided_and_each_board_has_the_repl
 }
 
 #[test]
-fn boards_without_an_actor_or_with_an_inference_server_or_flattened_heads_are_refused_by_their_key() {
+fn boards_without_an_actor_or_with_flattened_heads_are_refused_by_their_key() {
     let runs = Runs::new();
     let refused = |names: &[&str], set: fn(&mut Args)| boards(&runs, names, set).map(drop).unwrap_err();
     for (error, key, reason) in [
         (refused(&["hex-4"], |args| args.actors = Some(1)), "--actors", "2 boards"),
-        (refused(&["hex-4"], |args| args.inference = Some(Inference::Remote)), "--inference", "one board"),
-        (
-            refused(&["hex-4"], |args| args.sets.push("actor.inference=http://a:1".into())),
-            "actor.inference",
-            "one board",
-        ),
         (refused(&["hex-4"], |args| args.sets.clear()), "network.heads", "pooled"),
         (refused(&["hex-5"], |_| {}), "run.boards", "again"),
         (refused(&["go-5"], |_| {}), "run.boards", "another game"),
