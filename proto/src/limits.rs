@@ -1,6 +1,6 @@
 //! The limits of messages and of their fields, each with its reason. A receiver checks them before it allocates.
 
-use experience::Limits;
+use experience::{Limits, POLICIES_BYTES_MAX};
 use game::{ObservationShape, Outcome};
 
 /// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
@@ -10,6 +10,8 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// The largest trajectory, in bytes: the limit of a message minus its overhead on top of a trajectory, or of a sample
 /// cut from one.
 pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
+
+const _: () = assert!(2 * POLICIES_BYTES_MAX <= MESSAGE_BYTES_MAX, "search policies leave half of a message");
 
 /// The overhead of a message on top of its payload.
 pub const MESSAGE_REST_BYTES: usize = 4 << 10;

@@ -46,7 +46,8 @@ pub struct ReplaySection {
     pub main: TableKeys,
     /// The length of the longest trajectory that is accepted, in steps.
     pub steps_max: u64,
-    /// The exclusive upper bound of the actions of accepted trajectories.
+    /// The exclusive upper bound of the actions of accepted trajectories. Learners check actions by the rules of the
+    /// game.
     pub actions_max: u64,
     /// The size at which a file of the log is closed and the next one is created, in bytes.
     pub segment_bytes: u64,
@@ -87,8 +88,10 @@ impl Default for ReplaySection {
     fn default() -> Self {
         Self {
             main: TableKeys::default(),
-            steps_max: 4_096,
-            actions_max: 4_096,
+            // Those of the protocol, so that every game can be trained: the memory of a trajectory is bounded by its
+            // bytes.
+            steps_max: STEPS_MAX as u64,
+            actions_max: ACTIONS_MAX as u64,
             segment_bytes: 64 << 20,
             // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may
             // choose a weaker setting.
@@ -238,6 +241,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use game::{Game, Spec};
+    use games::GameKind;
     use service::config::Sources;
 
     use super::*;
@@ -274,6 +279,18 @@ mod tests {
     fn the_defaults_make_sense() {
         let settings = Config::default().settings().unwrap();
         assert_eq!(settings.directory, PathBuf::from("runs/default/replay"));
+    }
+
+    #[test]
+    fn every_game_s_longest_episode_and_highest_action_are_accepted_under_its_preset() {
+        for name in games::GAMES.iter().flat_map(|entry| entry.examples()) {
+            let sets = vec![format!("run.game={name}")];
+            let sources = Sources { file: None, env: std::iter::empty(), sets };
+            let config: Config = sources.read(games::preset).unwrap().load().unwrap();
+            let (limits, game) = (config.settings().unwrap().limits, name.parse::<GameKind>().unwrap().rules());
+            let &Spec { max_plies, actions, .. } = game.spec();
+            assert!(limits.steps_max >= max_plies && limits.actions >= actions, "{name}: {limits:?}");
+        }
     }
 
     #[test]

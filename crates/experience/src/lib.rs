@@ -7,7 +7,7 @@
 //! position, a [`Sample`] a segment as drawn from a table, and [`TotalWeight`] the weight of all items of a table. The
 //! crate does not depend on networks, messages or the rules of games; an action is an index. An [`Episode`] holds the
 //! facts of an episode other than its steps, and [`Observations`] record those of an environment that rules cannot
-//! recompute. Start with [`Trajectory`].
+//! recompute. Self-play keeps policies small by [`bound_policies`]. Start with [`Trajectory`].
 
 mod columns;
 mod element;
@@ -16,6 +16,7 @@ mod id;
 mod limits;
 mod observation_layout;
 mod observations;
+mod policies;
 mod sample;
 mod step;
 mod total_weight;
@@ -27,6 +28,7 @@ pub use id::TrajectoryId;
 pub use limits::{Invalid, Limits};
 pub use observation_layout::ObservationLayout;
 pub use observations::Observations;
+pub use policies::{POLICIES_BYTES_MAX, POLICY_ENTRIES_MAX, bound_policies};
 pub use sample::{Sample, Segment};
 pub use step::{ActionProbability, Step, StepKind};
 pub use total_weight::TotalWeight;

@@ -3,7 +3,7 @@
 //! It is the same for every driver: [`Episodes`](crate::Episodes) search by rules,
 //! [`LatentEpisodes`](crate::LatentEpisodes) with a learned model.
 
-use experience::{ActionProbability, Step, StepKind, WeightsVersion};
+use experience::{ActionProbability, POLICY_ENTRIES_MAX, Step, StepKind, WeightsVersion, bound_policies};
 use game::{Action, Game, Outcome, Player, Players, mix};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
@@ -32,6 +32,8 @@ pub(crate) struct EpisodeRecord {
     /// The kind of search of the next move.
     kind: SearchKind,
     steps: Vec<Step>,
+    /// The entries of the search policies of all steps.
+    policy_entries: usize,
     watch: Watch,
 }
 
@@ -56,7 +58,17 @@ impl EpisodeRecord {
     pub(crate) fn new(players: Players, settings: &Settings, seed: u64, slot: usize) -> Self {
         let mut rng = generator(seed, slot, 0);
         let watch = Watch::new(settings.resignation, players, &mut rng);
-        Self { slot, number: 0, seed, players, rng, kind: SearchKind::Full, steps: Vec::new(), watch }
+        Self {
+            slot,
+            number: 0,
+            seed,
+            players,
+            rng,
+            kind: SearchKind::Full,
+            steps: Vec::new(),
+            policy_entries: 0,
+            watch,
+        }
     }
 
     /// The first position of the episode.
@@ -163,7 +175,11 @@ impl EpisodeRecord {
 
     /// Adds a step.
     pub(crate) fn push(&mut self, action: Action, reward: f32, kind: StepKind, weights_version: u64) {
+        self.policy_entries += kind.policy().len();
         self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(weights_version) });
+        if self.policy_entries > POLICY_ENTRIES_MAX {
+            self.policy_entries = bound_policies(&mut self.steps);
+        }
     }
 
     /// Records the value that the search of `mover`'s move expected; returns the outcome if that decides the game.
@@ -194,6 +210,7 @@ impl EpisodeRecord {
     /// Begins the record of the slot's next episode; the steps of this one are dropped.
     pub(crate) fn next_episode(&mut self, settings: &Settings) {
         self.steps.clear();
+        self.policy_entries = 0;
         self.number += 1;
         self.rng = generator(self.seed, self.slot, self.number);
         self.watch = Watch::new(settings.resignation, self.players, &mut self.rng);
@@ -203,8 +220,9 @@ impl EpisodeRecord {
 /// The entries of a search policy that are recorded, renormalised.
 pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
-    let sum: f32 = kept().map(|(_, &share)| share).sum();
-    kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
+    let sum: f64 = kept().map(|(_, &share)| f64::from(share)).sum();
+    let entry = |(&action, &share): (&Action, &f32)| ActionProbability { action, probability: share / sum as f32 };
+    kept().map(entry).collect()
 }
 
 /// Creates a separate random number generator for every episode, so that its draws do not depend on other games.
@@ -257,4 +275,30 @@ fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl Fn
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_of_many_actions_are_shortened_while_an_episode_grows_and_the_next_one_has_all_the_space() {
+        let settings = Settings::default();
+        let mut record = EpisodeRecord::new(Players::One, &settings, 1, 0);
+        let probability = 1.0 / f32::from(u16::MAX);
+        let policy: Vec<ActionProbability> =
+            (0..u16::MAX).map(|action| ActionProbability { action: Action(action), probability }).collect();
+        let entries = |steps: &[Step]| steps.iter().map(|step| step.kind.policy().len()).sum::<usize>();
+        for episode in 0..2 {
+            for ply in 0..60 {
+                record.push(Action(0), 0.0, StepKind::Full { policy: policy.clone(), value: 0.0 }, 1);
+                let held = entries(&record.steps);
+                assert!(held <= POLICY_ENTRIES_MAX && held == record.policy_entries, "{episode}, {ply}: {held}");
+                assert!(ply > 20 || record.steps.iter().all(|step| step.kind.policy().len() == policy.len()), "{ply}");
+            }
+            let ending = (Outcome::Finished, Ending::Rules);
+            let finished = record.finish(1, &settings, ending, 0.0, &mut Round::default());
+            assert_eq!(finished.steps.len(), 60);
+        }
+    }
 }

@@ -302,7 +302,7 @@ fn a_missing_row_a_row_without_a_key_and_another_default_are_found() {
         ("| `seed` | `1` |", "| seed | `1` |", "run.seed"),
         ("| `seed` | `1` |", "| `seed` | `1.0` |", "run.seed"),
         ("| `trace_share` | `0.01` |", "| `trace_share` | `0.1` |", "telemetry.trace_share"),
-        ("| `steps_max` | `4096`, by the game |", "| `steps_max` | `4096` |", "replay.steps_max"),
+        ("| `channels` | `64`, by the game |", "| `channels` | `64` |", "network.channels"),
         ("| `blocks_inserts` | `true` |", "| `blocks_inserts` | `false` |", "replay.tables.blocks_inserts"),
         ("| `otlp` |", "| `sampler` | `1` | |\n| `otlp` |", "telemetry.sampler"),
     ] {

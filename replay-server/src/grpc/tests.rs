@@ -218,8 +218,7 @@ async fn the_total_weight_of_a_table_is_zero_below_its_minimum_and_then_that_of_
 #[tokio::test]
 async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
     let directory = tempfile::tempdir().unwrap();
-    let wide = |replay: &mut ReplaySection| (replay.actions_max, replay.main.error_items) = (1 << 16, 200.0);
-    let server = serve_with(directory.path(), wide).await;
+    let server = serve_with(directory.path(), |replay| replay.main.error_items = 200.0).await;
     let entry = |action| ActionProbability { action: Action(action), probability: 1.0 / 65536.0 };
     let kind = StepKind::Full { policy: (0..=u16::MAX).map(entry).collect(), value: 0.5 };
     let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(7) };

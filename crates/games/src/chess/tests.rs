@@ -219,6 +219,26 @@ fn actions_have_the_numbers_that_the_documentation_states() {
     );
 }
 
+/// A policy by cells depends on this order.
+#[test]
+fn an_action_is_one_of_the_cell_on_which_the_piece_that_it_moves_is_observed() {
+    let game = Chess::new();
+    assert_eq!(game.spec().actions, CELLS * moves::WAYS);
+    for mut position in [start(), position(CASTLING)] {
+        for ply in 0..20 {
+            let mut legal = Vec::new();
+            game.legal_actions(&position, &mut legal);
+            let of_mover: Vec<usize> = (0..Piece::NUM).flat_map(|plane| cells(&position, plane)).collect();
+            for action in &legal {
+                let cell = action.index() / moves::WAYS;
+                assert!(of_mover.contains(&cell), "{action} of {of_mover:?} in {}", fen(&position));
+            }
+            let Some(&action) = legal.get(ply * 7 % legal.len().max(1)) else { break };
+            game.play(&mut position, action);
+        }
+    }
+}
+
 #[test]
 fn the_third_occurrence_of_a_position_is_a_draw_and_the_second_is_observed() {
     let game = Chess::new();

@@ -184,6 +184,7 @@ fn every_path_agrees_with_float64_for_vectors_of_every_size() {
         }
     }
     check_against_float64(&architecture([4, 1, 1], 512, 1, 5), 67);
+    check_against_float64(&architecture([network::PLANES_MAX, 1, 1], 48, 1, 5), 3);
 }
 
 #[test]

@@ -363,7 +363,9 @@ fn attention_and_norms_of_positions_agree_with_the_reference_in_evaluation_and_t
 #[test]
 fn pooled_heads_agree_with_the_reference_in_evaluation_and_training_on_every_board() {
     let [several, one] = pooled();
-    for architecture in [&several, &one, &on(&several, [2, 7]), &on(&one, [1, 1])] {
+    // As many actions of each cell as in chess.
+    let many = Architecture { actions: 73 * several.height * several.width, ..several.clone() };
+    for architecture in [&several, &one, &many, &on(&several, [2, 7]), &on(&one, [1, 1])] {
         agrees_with_the_reference(architecture, Mode::Evaluation);
         agrees_with_the_reference(architecture, Mode::Training);
     }

@@ -1,6 +1,6 @@
 //! The course of one stored episode: its positions one after another, and the answers of their searches.
 
-use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory};
+use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory, bound_policies};
 use game::{Action, Game, Outcome};
 use rand_chacha::ChaCha8Rng;
 
@@ -192,10 +192,11 @@ impl<G: Game> Course<G> {
 
     /// Returns the trajectory with its new searches; `None` if it was given up.
     pub(super) fn finish(self) -> Option<Reanalysed> {
-        let Self { trajectory, steps, episode, positions, is_abandoned, .. } = self;
+        let Self { trajectory, mut steps, episode, positions, is_abandoned, .. } = self;
         if is_abandoned {
             return None;
         }
+        bound_policies(&mut steps);
         let trajectory = Trajectory::of_episode(trajectory.id(), trajectory.game(), &steps, episode);
         Some(Reanalysed { trajectory: trajectory.ok()?, positions })
     }

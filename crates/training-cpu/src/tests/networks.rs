@@ -83,6 +83,8 @@ pub(crate) fn pooled_heads() -> Vec<Architecture> {
     vec![
         pooled([2, 5], 1, 0),
         Architecture { blocks: 0, ..pooled([3, 1], 3, 1) },
+        // As many actions of each cell as in chess.
+        pooled([3, 2], 73, 0),
         Architecture { design: Design { activation: Activation::Mish, ..complete.design }, ..complete },
         Architecture { channels: 32, ..wide.clone() },
         Architecture { design, channels: 32, ..wide },
