@@ -108,10 +108,13 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
     let mut found = Vec::new();
     let mut refuse = |key: &str, reason: String| found.push(ConfigError::invalid(key, reason));
     let architecture = learner.architecture();
-    if let Err(error) = evaluators::check_network(&wanted(config, Role::Actor), true, &architecture)
-        && !error.is_of_the_kernel()
-    {
-        refuse("network", error.to_string());
+    let of_boards = learner.boards.iter().map(|board| (&board.game, &board.architecture));
+    for (game, architecture) in std::iter::once((&learner.game, &architecture)).chain(of_boards) {
+        if let Err(error) = evaluators::check_network(&wanted(config, Role::Actor), true, architecture)
+            && !error.is_of_the_kernel()
+        {
+            refuse("network", format!("{game}: {error}"));
+        }
     }
     let boards = learner.boards.iter().map(|board| board.game.clone());
     for game in std::iter::once(learner.game.clone()).chain(boards) {
@@ -157,6 +160,8 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
 fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let learner = config.learner_settings()?;
     let architecture = learner.architecture();
+    let of_boards = || learner.boards.iter().map(|board| &board.architecture);
+    let architectures = || std::iter::once(&architecture).chain(of_boards());
     let has_libtorch = |role: Role| programs.with_libtorch.contains(&role);
     let mut found = Vec::new();
     if let Some(Reason::Required { key, why }) = why(&learner, programs.cpu).filter(|_| !has_libtorch(Role::Learner)) {
@@ -175,7 +180,8 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
         if let Err(invalid) = evaluators::check(&wanted, has_libtorch(role)) {
             let key = format!("{}.{}", role.name(), invalid.setting);
             found.push(Obstacle::Engine(role, ConfigError::invalid(key, invalid.reason)));
-        } else if let Err(error) = evaluators::check_network(&wanted, has_libtorch(role), &architecture)
+        } else if let Some(error) = architectures()
+            .find_map(|architecture| evaluators::check_network(&wanted, has_libtorch(role), architecture).err())
             && error.is_of_the_kernel()
         {
             let channels = architecture.channels;

@@ -100,6 +100,8 @@ fn a_new_run_is_checked_without_a_folder_or_a_machine() {
     assert_eq!((config.learner.batch_size, config.learner.schedule_minutes), (32, 3.0));
     let error = check(&["learner.learning_rate=-1"]).unwrap_err().to_string();
     assert!(error.starts_with("learner.learning_rate"), "{error}");
+    let error = check(&["replay.actions_max=8"]).unwrap_err().to_string();
+    assert!(error.starts_with("replay.actions_max: is 8, and tic_tac_toe has 9 actions: 9 and above work"), "{error}");
     assert_eq!(std::fs::read_dir(runs.folder.path()).unwrap().count(), 0);
 }
 
