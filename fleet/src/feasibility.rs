@@ -15,9 +15,10 @@ use game::Game as _;
 use learner::libtorch::{Cpu, Reason, why};
 use service::ConfigError;
 
+use crate::Role;
 use crate::config::Fleet;
+use crate::programs::beside_this_binary;
 use crate::run_directory::Inference;
-use crate::{Role, beside_this_binary};
 
 /// How programs with libtorch are built.
 const TORCH_BUILD: &str = "cargo xtask train builds it with libtorch for such a run";

@@ -21,6 +21,7 @@ pub mod feasibility;
 pub mod placement;
 pub mod plan;
 mod processes;
+mod programs;
 pub mod run_directory;
 pub mod trial;
 pub mod wiring;
@@ -29,7 +30,8 @@ use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
 pub use boards::PlannedBoard;
-pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
+pub use processes::{Fleet, Listed, Member, Rating, binaries, read_list};
+pub use programs::beside_this_binary;
 pub use run_directory::RunDirectory;
 pub use wiring::Role;
 

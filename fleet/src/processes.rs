@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 use arena::config::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
@@ -18,6 +18,7 @@ use crate::exposition::{self, Exposition};
 use crate::feasibility::{self, Programs};
 use crate::placement::Place;
 use crate::plan::Plan;
+use crate::programs::beside_this_binary;
 use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, WiredBoard, Wiring};
 
@@ -97,18 +98,6 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
     feasibility::check(&plan.config, plan.progress.inference, &Programs::here())?;
     Ok(learner.parent().context("find the folder of this program")?.to_owned())
-}
-
-/// Returns the path of the program `name` of `package` in the folder of this program.
-///
-/// # Errors
-/// The file is missing; the error names the command that builds it.
-pub fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("find this program")?.with_file_name(name);
-    if !program.is_file() {
-        bail!("{} is missing; build it with cargo build --release --package {package}", program.display());
-    }
-    Ok(program)
 }
 
 /// Returns the endpoints of the replay servers of a board.
