@@ -22,15 +22,17 @@ use arena::config::GateKind;
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
-use fleet::SessionStart;
 use fleet::config::Fleet as Config;
+use fleet::feasibility::{self, Programs};
 use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
+use fleet::{Role, SessionStart};
 use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::config::{ScheduleKind, Settings};
+use learner::libtorch::Cpu;
 use learner::published::Published as Files;
 use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
@@ -107,6 +109,9 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     );
     // A refused run leaves no folder.
     check(&plan.config)?;
+    // This program evaluates and trains on the CPU whatever devices the run names, so those are no obstacles.
+    let programs = Programs { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() };
+    feasibility::check(&plan.config, plan.progress.inference, &programs)?;
     let mut start = SessionStart::new(plan)?;
     let (_runtime, drain) = crate::drain_on_signals()?;
     let mut run = Run::open(&plan.config, plan.run.path().to_owned(), plan.run.checkpoints(), episodes_per_version)?;
@@ -180,6 +185,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     }
     if !settings.boards.is_empty() {
         return refuse("run.boards", "has boards with processes of their own; leave it out");
+    }
+    if let Err(error) = network_cpu::supports(&settings.architecture()) {
+        return refuse("network", &format!("is not computed by the kernels of the CPU: {error}"));
     }
     if settings.learner.schedule != ScheduleKind::Positions {
         return refuse("learner.schedule", "follows the clock; set positions, and learner.schedule_positions");
@@ -536,6 +544,8 @@ mod tests {
         let boards = ["run.game=hex-5", "network.heads=pooled", "run.boards=[\"hex-4\"]"];
         let error = check(&config(&boards)).unwrap_err().to_string();
         assert!(error.starts_with("run.boards: has boards with processes of their own"), "{error}");
+        let error = check(&config(&["network.channels=24"])).unwrap_err().to_string();
+        assert!(error.starts_with("network: is not computed by the kernels of the CPU"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! `zerofleet train --needs-libtorch`: the answer for `cargo xtask train`, which fetches libtorch for runs that need
 //! it.
 
+use fleet::Role;
 use fleet::config::Fleet as Config;
+use fleet::feasibility::{self, Obstacle, Programs};
+use fleet::run_directory::Inference;
 use learner::libtorch::{Cpu, Reason, why};
 use serde::Serialize;
 use service::ConfigError;
@@ -12,13 +15,15 @@ pub(crate) struct Answer {
     need: Need,
     /// The reason, for a person to read.
     reason: String,
+    /// Whether the programs that evaluate positions are built with it too.
+    evaluating: bool,
 }
 
-/// Whether the learner of a run is built with libtorch.
+/// Whether the programs of a run are built with libtorch.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
-    /// The learner cannot train without it.
+    /// The learner cannot train without it, or the actors cannot play.
     Required,
     /// The learner trains faster with it.
     Faster,
@@ -31,7 +36,13 @@ impl Answer {
     ///
     /// # Errors
     /// Names the key of the run file that is invalid.
-    pub(crate) fn new(config: &Config, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &Config, inference: Inference, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
+        let programs = Programs { with_libtorch: Vec::new(), cpu };
+        let found = feasibility::obstacles(config, inference, &programs)?;
+        let engine = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Engine(role, _) if *role != Role::Learner);
+        if let Some(obstacle) = found.iter().find(|obstacle| engine(obstacle)) {
+            return Ok(Self { need: Need::Required, reason: obstacle.to_string(), evaluating: true });
+        }
         let reason = match learners {
             0 | 1 => why(&config.learner_settings()?, cpu),
             _ => Some(Reason::group("--learners")),
@@ -45,7 +56,7 @@ impl Answer {
             Some(reason) => reason.to_string(),
             None => format!("the kernels of the CPU ({}) compute the training steps", cpu.path),
         };
-        Ok(Self { need, reason })
+        Ok(Self { need, reason, evaluating: false })
     }
 }
 
@@ -61,17 +72,19 @@ mod tests {
             let mut config = Config::default();
             set(&mut config);
             let cpu = Cpu { path, has_bf16: false };
-            let answer = Answer::new(&config, 1, cpu).unwrap();
+            let answer = Answer::new(&config, Inference::Local, 1, cpu).unwrap();
             serde_json::to_string(&answer).unwrap()
         };
-        let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps"}"#;
+        let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps","evaluating":false}"#;
         assert_eq!(answer(&|_| {}, Path::Avx2), none);
         let portable = answer(&|_| {}, Path::Portable);
         assert!(portable.starts_with(r#"{"need":"faster","reason":"the CPU has neither AVX2"#), "{portable}");
         let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), Path::Avx2);
-        assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU"}"#);
+        assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU","evaluating":false}"#);
+        let actors = answer(&|config| config.network.channels = 24, Path::Avx2);
+        assert!(actors.contains(r#""need":"required""#) && actors.contains(r#""evaluating":true"#), "{actors}");
         let cpu = Cpu { path: Path::Avx2, has_bf16: false };
-        let together = Answer::new(&Config::default(), 2, cpu).unwrap();
+        let together = Answer::new(&Config::default(), Inference::Local, 2, cpu).unwrap();
         assert!(together.need == Need::Required && together.reason.starts_with("--learners: "), "{together:?}");
     }
 }

@@ -71,7 +71,10 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args.run, std::env::vars_os())?;
     if args.needs_libtorch {
-        println!("{}", serde_json::to_string(&Answer::new(&plan.config, plan.learners, Cpu::this())?)?);
+        println!(
+            "{}",
+            serde_json::to_string(&Answer::new(&plan.config, plan.progress.inference, plan.learners, Cpu::this())?)?
+        );
         return Ok(());
     }
     let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };

@@ -59,12 +59,13 @@ impl Fleet {
     pub fn check(&self) -> anyhow::Result<()> {
         let Self { run, environment, search, arena, inference, security, .. } = self.clone();
         self.telemetry.check()?;
-        check_model(&run, &environment, &self.network, &self.actor)?;
+        check_model(&run, &environment, &self.network)?;
         check_security(&security)?;
         let here = || security.clone();
         let outside = || environment.clone();
         self.actor_settings()?;
-        check_batch(&self.learner_settings()?, &self.replay_settings()?)?;
+        self.learner_settings()?;
+        self.replay_settings()?;
         self.check_boards()?;
         inference_server::Config {
             run: run.clone(),
@@ -81,10 +82,6 @@ impl Fleet {
     /// Checks the settings of actors and replay servers of the boards beside that of `run.game`; the learner's settings
     /// have been checked.
     fn check_boards(&self) -> Result<(), ConfigError> {
-        if !self.run.boards.is_empty() && !self.actor.inference.is_empty() {
-            let reason = "names a server, which evaluates positions of one board, and run.boards names others too";
-            return Err(ConfigError::invalid("actor.inference", reason));
-        }
         for board in &self.run.boards {
             let mut on_board = self.clone();
             on_board.run.game.clone_from(board);
@@ -127,23 +124,16 @@ impl Fleet {
     }
 }
 
-/// Checks that the kind of network suits the game, and that the actors can evaluate it.
+/// Checks that the kind of network suits the game.
 fn check_model(
     run: &RunSection,
     environment: &EnvironmentSection,
     network: &NetworkSection,
-    actor: &ActorSection,
 ) -> Result<(), ConfigError> {
     let game = bridge::config::game(run, environment)?.rules();
     let model = network.model_of(&game);
     if !model.has_dynamics() {
         selfplay::check_searchable(&game).map_err(|error| ConfigError::invalid("network.model", error))?;
-    }
-    let is_remote = !actor.inference.is_empty() && !actor.inference_fallback;
-    if is_remote && model.support().is_some() {
-        let networks = if model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
-        let reason = format!("names a server, which computes no {networks}, and actor.inference_fallback is off");
-        return Err(ConfigError::invalid("actor.inference", reason));
     }
     Ok(())
 }
@@ -167,17 +157,6 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     Security::open(security, LOOPBACK)?;
     Credentials::open(security)?;
     Ok(())
-}
-
-/// Rejects a batch larger than the rate limiter ever allows: a request for it would wait forever.
-fn check_batch(learner: &learner::config::Settings, replay: &replay_server::Settings) -> Result<(), ConfigError> {
-    let (batch_size, allowed_max) =
-        (learner.learner.batch_size as u64, replay.tables[0].rate_limiter.batch_items_max());
-    if batch_size <= allowed_max {
-        return Ok(());
-    }
-    let reason = format!("is {batch_size}, more than the {allowed_max} samples that replay.error_items allows at once");
-    Err(ConfigError::invalid("learner.batch_size", reason))
 }
 
 /// Loads the configuration of an existing run: all of it, or the part that one process reads.

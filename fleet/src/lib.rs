@@ -3,10 +3,10 @@
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
 //! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
-//! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
-//! [`Progress`](run_directory::Progress) its elapsed time, and a refused [`SessionStart`] leaves both as they were;
-//! [`Wiring`](wiring::Wiring) holds the endpoints at which its processes reach each other. A [`PlannedBoard`] has
-//! replay servers and actors of its own.
+//! [`trial`] of the devices, [`feasibility`] lists what could never train, and [`config::Fleet`] is the run file.
+//! [`RunDirectory`] is the folder of a run and [`Progress`](run_directory::Progress) its elapsed time, and a refused
+//! [`SessionStart`] leaves both as they were; [`Wiring`](wiring::Wiring) holds the endpoints at which its processes
+//! reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
 //! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
@@ -18,9 +18,11 @@ pub mod child;
 pub mod config;
 pub mod environment;
 pub mod exposition;
+pub mod feasibility;
 pub mod placement;
 pub mod plan;
 mod processes;
+mod programs;
 pub mod run_directory;
 mod session_start;
 pub mod trial;
@@ -31,7 +33,8 @@ use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
 pub use boards::PlannedBoard;
-pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
+pub use processes::{Fleet, Listed, Member, Rating, binaries, read_list};
+pub use programs::beside_this_binary;
 pub use run_directory::RunDirectory;
 pub use session_start::SessionStart;
 pub use wiring::Role;
@@ -50,6 +53,7 @@ pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
 
 /// Returns 2 for an invalid command line or configuration, 1 otherwise.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let invalid = error.chain().any(|cause| cause.is::<service::ConfigError>());
+    let invalid =
+        error.chain().any(|cause| cause.is::<service::ConfigError>() || cause.is::<feasibility::Infeasible>());
     ExitCode::from(if invalid { 2 } else { 1 })
 }

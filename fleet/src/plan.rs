@@ -15,6 +15,7 @@ use crate::algorithm::Algorithm;
 use crate::boards::{self, PlannedBoard};
 use crate::config::{self, Fleet as Config};
 use crate::environment;
+use crate::feasibility::{self, Programs};
 use crate::placement::{Machine, Placement, place};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
@@ -155,7 +156,7 @@ impl Plan {
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
         let of_boards = replay_servers_of_boards(&config, &run, &progress, replay.len())?;
         progress.inference = args.inference.unwrap_or(progress.inference);
-        check_boards(&config, args.actors, progress.inference)?;
+        check_boards(&config, args.actors)?;
         // Before the devices are tried, which takes some seconds.
         config.check()?;
         let written = config.clone();
@@ -199,6 +200,7 @@ pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -
     let mut config = read_config(args, args.config.clone(), env)?;
     config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
     config.check()?;
+    feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::here())?;
     Ok(config)
 }
 
@@ -298,16 +300,12 @@ fn replay_servers_of_boards(
     config.run.boards.iter().map(of_board).collect()
 }
 
-/// Checks that every board has an actor, and that no server evaluates for all of them.
-fn check_boards(config: &Config, actors: Option<usize>, inference: Inference) -> Result<(), ConfigError> {
+/// Checks that every board has an actor.
+fn check_boards(config: &Config, actors: Option<usize>) -> Result<(), ConfigError> {
     let count = 1 + config.run.boards.len();
     if let Some(actors) = actors.filter(|&actors| actors < count) {
         let reason = format!("is {actors}, and each of the {count} boards of the run needs an actor (run.boards)");
         return Err(ConfigError::invalid("--actors", reason));
-    }
-    if count > 1 && inference == Inference::Remote {
-        let reason = "an inference server evaluates positions of one board, and run.boards names others too";
-        return Err(ConfigError::invalid("--inference", reason));
     }
     Ok(())
 }

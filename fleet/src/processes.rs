@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 use arena::config::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
@@ -15,8 +15,10 @@ use service::net::{ReservedPort, reserve_wanted};
 use crate::boards::{PlannedBoard, actor_name};
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
+use crate::feasibility::{self, Programs};
 use crate::placement::Place;
 use crate::plan::Plan;
+use crate::programs::beside_this_binary;
 use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, WiredBoard, Wiring};
 
@@ -87,7 +89,8 @@ pub enum Rating {
 /// Returns the folder of this program, which holds the programs of a run too.
 ///
 /// # Errors
-/// The program of a planned process is missing; the error names the command that builds it.
+/// The program of a planned process is missing; the error names the command that builds it. The programs could never
+/// train the run.
 pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     let served = (plan.progress.inference == Inference::Remote).then_some(Role::Inference);
     let rated = (rating == Rating::On).then_some(Role::Arena);
@@ -95,19 +98,8 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
         beside_this_binary(role.program(), role.program())?;
     }
     let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
+    feasibility::check(&plan.config, plan.progress.inference, &Programs::here())?;
     Ok(learner.parent().context("find the folder of this program")?.to_owned())
-}
-
-/// Returns the path of the program `name` of `package` in the folder of this program.
-///
-/// # Errors
-/// The file is missing; the error names the command that builds it.
-pub fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("find this program")?.with_file_name(name);
-    if !program.is_file() {
-        bail!("{} is missing; build it with cargo build --release --package {package}", program.display());
-    }
-    Ok(program)
 }
 
 /// Returns the endpoints of the replay servers of a board.

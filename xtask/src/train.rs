@@ -39,6 +39,8 @@ pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 struct Answer {
     need: Need,
     reason: String,
+    /// Whether actors and other programs that evaluate are built with it too.
+    evaluating: bool,
 }
 
 /// Whether the learner of a run is built with libtorch.
@@ -69,7 +71,9 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
         && let Some(answer) = ask(program.as_ref(), options)
         && fetch(root, &answer)?
     {
-        build(root, &[LEARNER], &features(&[LEARNER], Some(Halves::Cpu)))?;
+        let again: Vec<_> = programs.iter().copied().filter(|program| is_linked(program, &answer)).collect();
+        let linked: Vec<String> = again.iter().map(|(package, _)| format!("{package}/torch")).collect();
+        build(root, &again, &linked.join(","))?;
     }
 
     let mut train = Command::new(&program);
@@ -77,6 +81,11 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     find_libraries(&mut train, root);
     // Replaces this process, so that Ctrl-C goes directly to the process that drains.
     Err(train.exec()).with_context(|| format!("start {program}"))
+}
+
+/// Returns true for a program that is linked with libtorch because a run needs it.
+fn is_linked(program: &(&str, &str), answer: &Answer) -> bool {
+    *program == LEARNER || answer.evaluating && EVALUATING.contains(&program.0)
 }
 
 /// Builds programs in release mode with these features.
@@ -217,9 +226,21 @@ mod tests {
     #[test]
     fn a_run_that_needs_no_libtorch_has_none_fetched() {
         let folder = tempfile::tempdir().unwrap();
-        let answer: Answer = serde_json::from_str(r#"{"need":"none","reason":"kernels train"}"#).unwrap();
+        let answer: Answer =
+            serde_json::from_str(r#"{"need":"none","reason":"kernels train","evaluating":false}"#).unwrap();
         assert!(!fetch(folder.path(), &answer).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn libtorch_is_linked_with_the_programs_that_the_answer_names() {
+        let linked = |evaluating| {
+            let answer = Answer { need: Need::Required, reason: String::new(), evaluating };
+            PROGRAMS.into_iter().filter(|program| is_linked(program, &answer)).map(|(package, _)| package).collect()
+        };
+        let (learner, all): (Vec<_>, Vec<_>) = (linked(false), linked(true));
+        assert_eq!(learner, ["learner"]);
+        assert_eq!(all, ["learner", "actor", "arena"]);
     }
 
     #[test]

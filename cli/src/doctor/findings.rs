@@ -2,6 +2,7 @@
 
 use fleet::Role;
 use fleet::config::Fleet as Config;
+use fleet::feasibility::{self, Obstacle, Programs};
 use fleet::run_directory::Inference;
 use inference::DevicePreference;
 use learner::device_trial::DeviceTrial;
@@ -75,6 +76,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
                     .map(|error| Finding::fault("run", error, "stop that process, or choose another run with --run")),
             );
             found.extend(devices(facts, run));
+            found.extend(obstacles(facts, run));
         }
         Err(error) => found.push(Finding::fault("run", error, "correct the option, the run file or the run")),
     }
@@ -221,6 +223,24 @@ fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
     roles.push(("arena", Role::Arena, config.arena.device));
     let devices = roles.into_iter().map(|(section, role, wanted)| device(facts, section, role, wanted));
     devices.chain(lacks_libtorch(facts, config)).collect()
+}
+
+/// Returns what could never train, but for settings of single devices, which have findings of their own.
+fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
+    const REMEDY: &str = "correct the key in the run file or with --set";
+    let programs = Programs { with_libtorch: facts.with_libtorch.clone(), cpu: facts.training };
+    let obstacles = match feasibility::obstacles(&run.config, run.inference, &programs) {
+        Ok(obstacles) => obstacles,
+        Err(error) => return vec![Finding::fault("run", error.to_string(), REMEDY)],
+    };
+    let found = obstacles.iter().filter(|obstacle| match obstacle {
+        Obstacle::Engine(role, _) => {
+            let text = obstacle.to_string();
+            *role != Role::Learner && !text.starts_with(&format!("{}.device", role.name()))
+        }
+        Obstacle::Settings(_) => true,
+    });
+    found.map(|obstacle| Finding::fault("run", obstacle.to_string(), REMEDY)).collect()
 }
 
 /// Returns what a learner without libtorch cannot train, or trains slower, on the CPU.

@@ -1,12 +1,13 @@
 //! The facts about this machine that a run depends on.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use fleet::config::Fleet as Config;
+use fleet::feasibility::Programs;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::Inference;
 use fleet::trial::{TIME_LIMIT, try_devices};
@@ -22,12 +23,6 @@ use service::{descriptors, machine};
 /// Ports of a run besides those of its actors and replay servers: admin ports of learner, arena and inference server,
 /// and the servers of learner and inference server.
 const OTHER_PORTS: usize = 5;
-/// The libraries by whose names in its file a program is linked with libtorch.
-const LIBTORCH: [&[u8]; 2] = [b"libtorch_cpu.so", b"libtorch_cpu.dylib"];
-
-/// The part of a program's file that holds the names of its libraries.
-const LISTED_BYTES: u64 = 4 << 20;
-
 /// Everything that the findings follow from. A value that the system does not report is `None`.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -109,7 +104,7 @@ impl Facts {
             None => beside(Role::Learner).map(|path| path.parent().unwrap_or(Path::new(".")).to_owned()),
         };
         let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, &[], TIME_LIMIT));
-        let is_linked = |role: &Role| beside(*role).is_ok_and(|program| links_libtorch(&program));
+        let programs_here = Programs::here();
         let wanted = plan.as_ref().map_or(0, |plan| OTHER_PORTS + plan.actors + 2 * plan.replay_servers());
         let folder = plan.as_ref().map_or_else(|_| args.runs.clone(), |plan| plan.run.path().to_owned());
         Self {
@@ -120,14 +115,14 @@ impl Facts {
                 .chain(KernelVariant::INT8)
                 .filter(|variant| variant.is_available())
                 .collect(),
-            training: Cpu::this(),
+            training: programs_here.cpu,
             cores: machine::cores(),
             memory: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
             container: Container::read(Path::new("/sys/fs/cgroup"), &own_group()),
             gpus: gpus(),
             visible: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
             trial,
-            with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(),
+            with_libtorch: programs_here.with_libtorch,
             programs,
             ports: Ports {
                 needed: wanted,
@@ -201,14 +196,6 @@ fn beside(role: Role) -> Result<PathBuf, String> {
     fleet::beside_this_binary(role.program(), role.program()).map_err(|error| format!("{error:#}"))
 }
 
-/// Returns true if the beginning of a program's file, where its libraries are listed, names libtorch.
-fn links_libtorch(program: &Path) -> bool {
-    let mut bytes = Vec::new();
-    // What was read before an error counts.
-    let _ = File::open(program).map(|file| file.take(LISTED_BYTES).read_to_end(&mut bytes));
-    LIBTORCH.iter().any(|name| bytes.windows(name.len()).any(|window| window == *name))
-}
-
 /// Reserves free ports for a moment.
 fn reserve(count: usize) -> io::Result<()> {
     // Sockets of tokio need a runtime only to wait, and none waits here.
@@ -251,17 +238,6 @@ mod tests {
         let memory = memory_in("MemTotal:       16 kB\nMemFree:  1 kB\nMemAvailable:    8 kB\n").unwrap();
         assert_eq!((memory.bytes, memory.available_bytes), (16 << 10, 8 << 10));
         assert!(memory_in("MemTotal: many kB\n").is_none());
-    }
-
-    #[test]
-    fn a_program_is_linked_with_libtorch_if_its_file_names_the_library() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        fs::write(&program, b"\x7fELF\0libc.so.6\0").unwrap();
-        assert!(!links_libtorch(&program));
-        fs::write(&program, b"\x7fELF\0libtorch_cpu.so\0").unwrap();
-        assert!(links_libtorch(&program));
-        assert!(!links_libtorch(&folder.path().join("missing")));
     }
 
     #[test]

@@ -123,6 +123,16 @@ fn assert_fault(facts: &Facts, section: &str, words: &str, remedy: &str) {
 }
 
 #[test]
+fn a_run_that_could_never_train_is_at_fault_with_what_works() {
+    let mut facts = without_gpu();
+    facts.plan.as_mut().unwrap().config.network.channels = 24;
+    let found = complaints(&facts, "run");
+    assert!(!found.is_empty() && found.iter().all(|finding| finding.verdict == Verdict::Fault), "{found:#?}");
+    assert!(found[0].text.contains("network.channels: 24") && found[0].text.contains("16 and 32 work"), "{found:#?}");
+    assert_eq!(exit_code(&findings(&facts)), ExitCode::FAILURE);
+}
+
+#[test]
 fn a_machine_without_a_gpu_trains_on_its_cpu_and_nothing_is_at_fault() {
     let found = findings(&without_gpu());
     assert!(found.iter().all(|finding| finding.verdict == Verdict::Fine), "{found:#?}");

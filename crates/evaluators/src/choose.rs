@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::{Kernel, KernelPreference, KernelVariant};
+use weights::Architecture;
 
 use crate::backend::Cpu;
 use crate::measured::{Choice, Demand, Measured};
@@ -110,6 +111,57 @@ pub struct Invalid {
     pub reason: String,
 }
 
+/// Whether this build has libtorch.
+const HAS_LIBTORCH: bool = cfg!(feature = "torch");
+
+/// Checks that a program on this machine has an engine for `settings`. The program is another one where
+/// `has_libtorch` is not about this build.
+///
+/// # Errors
+/// [`Invalid`] names the setting that such a program cannot satisfy.
+pub fn check(settings: &Settings, has_libtorch: bool) -> Result<(), Invalid> {
+    let &Settings { device, precision, kernel, calibration, torch_build, .. } = settings;
+    let invalid = |setting, reason| Err(Invalid { setting, reason });
+    if precision == PrecisionPreference::Int8 && calibration == Calibration::Off {
+        let reason = "int8 is calibrated on earlier requests, so that the same position would get another answer later: \
+                      use auto, f32 or bf16";
+        return invalid("precision", reason.to_owned());
+    }
+    if let KernelPreference::Only(variant) = kernel {
+        if device.is_accelerator() {
+            return invalid("kernel", format!("`{variant}` computes on the CPU, and the device is `{device}`"));
+        }
+        if !variant.is_available() {
+            return invalid("kernel", format!("`{variant}` cannot be used: this CPU or system lacks its instructions"));
+        }
+    }
+    let needed = |setting, name: String| {
+        invalid(setting, format!("`{name}` needs libtorch, which this build lacks: {torch_build}"))
+    };
+    match (device, kernel) {
+        _ if has_libtorch => Ok(()),
+        (device, _) if device.is_accelerator() => needed("device", device.to_string()),
+        (_, KernelPreference::Libtorch) => needed("kernel", "libtorch".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that an engine of a program with these valid settings computes networks of an architecture.
+///
+/// # Errors
+/// The reason of the CPU kernel, where no other engine is left, or of a network that no engine computes.
+pub fn check_network(
+    settings: &Settings,
+    has_libtorch: bool,
+    architecture: &Architecture,
+) -> Result<(), network_cpu::Error> {
+    let is_kernel_alone = !has_libtorch || matches!(settings.kernel, KernelPreference::Only(_));
+    network_cpu::supports(architecture).or_else(|error| match error.is_of_the_kernel() && !is_kernel_alone {
+        true => Ok(()),
+        false => Err(error),
+    })
+}
+
 /// Chooses the engine for `settings`: the requested one, else the fastest at each batch size, as measured when weights
 /// are first built.
 ///
@@ -117,24 +169,11 @@ pub struct Invalid {
 /// [`Invalid`] names the setting that this build or machine cannot satisfy. A named device or kernel is never replaced.
 pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     let &Settings { device, precision, kernel, calibration, .. } = settings;
-    if precision == PrecisionPreference::Int8 && calibration == Calibration::Off {
-        let reason = "int8 is calibrated on earlier requests, so that the same position would get another answer later: \
-                      use auto, f32 or bf16";
-        return Err(Invalid { setting: "precision", reason: reason.to_owned() });
-    }
-    if let KernelPreference::Only(variant) = kernel {
-        let invalid = |reason| Err(Invalid { setting: "kernel", reason });
-        if device.is_accelerator() {
-            return invalid(format!("`{variant}` computes on the CPU, and the device is `{device}`"));
-        }
-        if !variant.is_available() {
-            return invalid(format!("`{variant}` cannot be used: this CPU or system lacks its instructions"));
-        }
-    }
+    check(settings, HAS_LIBTORCH)?;
     // With a named accelerator, the CPU is not used for evaluation.
     let on_cpu = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
     let kernel = on_cpu.kernel(precision, &mut || (host.clock)()).map(|kernel| {
-        let remedy = (!cfg!(feature = "torch")).then_some(settings.torch_build);
+        let remedy = (!HAS_LIBTORCH).then_some(settings.torch_build);
         let kernel = if calibration == Calibration::Off { kernel } else { adaptive(kernel, settings, host.clock) };
         Choice { backend: Box::new(Cpu::new(kernel, remedy)), is_shared: false }
     });
@@ -175,18 +214,10 @@ fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice
     Ok(Some(Choice { backend: Box::new(libtorch), is_shared }))
 }
 
-/// Rejects settings that require libtorch.
+/// Returns no engine, since this build has no libtorch.
 #[cfg(not(feature = "torch"))]
-fn libtorch(settings: &Settings, _clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
-    let needed = |setting, name: String| {
-        let reason = format!("`{name}` needs libtorch, which this build lacks: {}", settings.torch_build);
-        Err(Invalid { setting, reason })
-    };
-    match (settings.device, settings.kernel) {
-        (device, _) if device.is_accelerator() => needed("device", device.to_string()),
-        (_, KernelPreference::Libtorch) => needed("kernel", "libtorch".to_owned()),
-        _ => Ok(None),
-    }
+fn libtorch(_: &Settings, _: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
+    Ok(None)
 }
 
 #[cfg(test)]

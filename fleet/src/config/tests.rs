@@ -2,7 +2,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
-use learner::config::ModelKind;
 use replay_server::config::TableSection;
 use service::config::SECTIONS;
 use toml::{Table, Value};
@@ -152,17 +151,6 @@ fn the_preset_of_every_game_is_accepted_by_all_processes() {
 }
 
 #[test]
-fn a_batch_larger_than_the_rate_limiter_ever_allows_is_rejected() {
-    let mut fleet = Fleet::default();
-    (fleet.replay.main.error_items, fleet.replay.main.samples_per_insert) = (100.0, 8.0);
-    fleet.learner.batch_size = 192;
-    fleet.check().unwrap();
-    fleet.learner.batch_size = 193;
-    let error = fleet.check().unwrap_err().to_string();
-    assert!(error.starts_with("learner.batch_size: is 193, more than the 192 samples"), "{error}");
-}
-
-#[test]
 fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_without() {
     let alphazero = |game: &str| {
         let sets = vec![format!("run.game={game}"), "network.model=alphazero".to_owned()];
@@ -186,27 +174,6 @@ fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_with
     }
     let refused = alphazero("gym:CartPole-v1").unwrap_err();
     assert!(refused.starts_with("network.model: gym:CartPole-v1 runs outside this program"), "{refused}");
-}
-
-#[test]
-fn actors_that_evaluate_only_on_an_inference_server_have_no_network_of_returns() {
-    let mut fleet = Fleet::default();
-    (fleet.run.game, fleet.actor.inference) = ("catch".to_owned(), "http://127.0.0.1:7003".to_owned());
-    fleet.check().unwrap();
-    fleet.actor.inference_fallback = false;
-    let error = fleet.check().unwrap_err().to_string();
-    assert!(error.starts_with("actor.inference: names a server, which computes no networks of returns"), "{error}");
-}
-
-#[test]
-fn actors_that_evaluate_only_on_an_inference_server_have_no_muzero_network() {
-    let mut fleet = Fleet::default();
-    fleet.network.model = ModelKind::Muzero;
-    fleet.actor.inference = "http://127.0.0.1:7003".to_owned();
-    fleet.check().unwrap();
-    fleet.actor.inference_fallback = false;
-    let error = fleet.check().unwrap_err().to_string();
-    assert!(error.starts_with("actor.inference: names a server, which computes no MuZero networks"), "{error}");
 }
 
 #[test]

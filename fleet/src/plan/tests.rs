@@ -112,6 +112,8 @@ fn a_new_run_is_checked_without_a_folder_or_a_machine() {
     assert_eq!((config.learner.batch_size, config.learner.schedule_minutes), (32, 3.0));
     let error = check(&["learner.learning_rate=-1"]).unwrap_err().to_string();
     assert!(error.starts_with("learner.learning_rate"), "{error}");
+    let error = check(&["replay.actions_max=8"]).unwrap_err().to_string();
+    assert!(error.starts_with("replay.actions_max: is 8, and tic_tac_toe has 9 actions: 9 and above work"), "{error}");
     assert_eq!(std::fs::read_dir(runs.folder.path()).unwrap().count(), 0);
 }
 
@@ -240,17 +242,11 @@ fn the_actors_of_a_run_on_several_boards_are_divided_and_each_board_has_the_repl
 }
 
 #[test]
-fn boards_without_an_actor_or_with_an_inference_server_or_flattened_heads_are_refused_by_their_key() {
+fn boards_without_an_actor_or_with_flattened_heads_are_refused_by_their_key() {
     let runs = Runs::new();
     let refused = |names: &[&str], set: fn(&mut Args)| boards(&runs, names, set).map(drop).unwrap_err();
     for (error, key, reason) in [
         (refused(&["hex-4"], |args| args.actors = Some(1)), "--actors", "2 boards"),
-        (refused(&["hex-4"], |args| args.inference = Some(Inference::Remote)), "--inference", "one board"),
-        (
-            refused(&["hex-4"], |args| args.sets.push("actor.inference=http://a:1".into())),
-            "actor.inference",
-            "one board",
-        ),
         (refused(&["hex-4"], |args| args.sets.clear()), "network.heads", "pooled"),
         (refused(&["hex-5"], |_| {}), "run.boards", "again"),
         (refused(&["go-5"], |_| {}), "run.boards", "another game"),

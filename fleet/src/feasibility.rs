@@ -1,0 +1,226 @@
+//! The reasons for which a run could never train, found before anything starts.
+//!
+//! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine; each rule is that of
+//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so does the question whether a run
+//! needs libtorch.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use arena::config::GateKind;
+use evaluators::{BatchMax, Calibration, Settings, Threads};
+use game::Game as _;
+use learner::libtorch::{Cpu, Reason, why};
+use service::ConfigError;
+
+use crate::Role;
+use crate::config::Fleet;
+use crate::programs::beside_this_binary;
+use crate::run_directory::Inference;
+
+/// How programs with libtorch are built.
+const TORCH_BUILD: &str = "cargo xtask train builds it with libtorch for such a run";
+
+/// A reason for which a run could never train.
+#[derive(Debug)]
+pub enum Obstacle {
+    /// The keys of the run contradict each other, on any machine.
+    Settings(ConfigError),
+    /// The program of a role cannot compute the run; with libtorch it may.
+    Engine(Role, ConfigError),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(error) | Self::Engine(_, error) => error.fmt(f),
+        }
+    }
+}
+
+/// All obstacles of a run; at least one.
+#[derive(Debug)]
+pub struct Infeasible(Vec<Obstacle>);
+
+impl std::error::Error for Infeasible {}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+/// The programs of a run, as far as they decide what can be computed.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The roles whose program is linked with libtorch.
+    pub with_libtorch: Vec<Role>,
+    /// The features of the CPU that trains.
+    pub cpu: Cpu,
+}
+
+impl Programs {
+    /// Inspects the programs beside this one. A missing program counts as one without libtorch.
+    #[must_use]
+    pub fn here() -> Self {
+        let is_linked =
+            |role: &Role| beside_this_binary(role.program(), role.program()).is_ok_and(|path| links_libtorch(&path));
+        Self { with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(), cpu: Cpu::this() }
+    }
+}
+
+/// The libraries by whose names in its file a program is linked with libtorch.
+const LIBTORCH: [&[u8]; 2] = [b"libtorch_cpu.so", b"libtorch_cpu.dylib"];
+/// The part of a program's file that holds the names of its libraries.
+const LISTED_BYTES: u64 = 4 << 20;
+
+/// Returns true if the beginning of a program's file, where its libraries are listed, names libtorch.
+fn links_libtorch(program: &Path) -> bool {
+    let mut bytes = Vec::new();
+    // What was read before an error counts.
+    let _ = File::open(program).map(|file| file.take(LISTED_BYTES).read_to_end(&mut bytes));
+    LIBTORCH.iter().any(|name| bytes.windows(name.len()).any(|window| window == *name))
+}
+
+/// Checks that a run can train.
+///
+/// # Errors
+/// [`Infeasible`] lists every obstacle; [`ConfigError`] names a key out of range.
+pub fn check(config: &Fleet, inference: Inference, programs: &Programs) -> anyhow::Result<()> {
+    let found = obstacles(config, inference, programs)?;
+    if found.is_empty() { Ok(()) } else { Err(Infeasible(found).into()) }
+}
+
+/// Returns every reason for which a run could never train with these programs.
+///
+/// # Errors
+/// Names a key that is out of range by itself.
+pub fn obstacles(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
+    let settings = of_settings(config, inference)?.into_iter().map(Obstacle::Settings);
+    Ok(settings.chain(of_engines(config, inference, programs)?).collect())
+}
+
+/// Returns the keys with which no machine trains.
+fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>, ConfigError> {
+    let (learner, replay) = (config.learner_settings()?, config.replay_settings()?);
+    let mut found = Vec::new();
+    let mut refuse = |key: &str, reason: String| found.push(ConfigError::invalid(key, reason));
+    let architecture = learner.architecture();
+    let of_boards = learner.boards.iter().map(|board| (&board.game, &board.architecture));
+    for (game, architecture) in std::iter::once((&learner.game, &architecture)).chain(of_boards) {
+        if let Err(error) = evaluators::check_network(&wanted(config, Role::Actor), true, architecture)
+            && !error.is_of_the_kernel()
+        {
+            refuse("network", format!("{game}: {error}"));
+        }
+    }
+    let boards = learner.boards.iter().map(|board| board.game.clone());
+    for game in std::iter::once(learner.game.clone()).chain(boards) {
+        let rules = game.rules();
+        let spec = rules.spec();
+        for (key, limit, of_game, what) in [
+            ("replay.actions_max", replay.limits.actions, spec.actions, "actions"),
+            ("replay.steps_max", replay.limits.steps_max, spec.max_plies, "steps of the longest episode"),
+        ] {
+            if of_game > limit {
+                refuse(key, format!("is {limit}, and {} has {of_game} {what}: {of_game} and above work", spec.name));
+            }
+        }
+    }
+    let (batch, table) = (learner.learner.batch_size as u64, &replay.tables[0]);
+    let batch_max = table.rate_limiter.batch_items_max();
+    if batch > batch_max {
+        let reason = format!("is {batch}, more than the {batch_max} samples that replay.error_items allows at once");
+        refuse("learner.batch_size", reason);
+    }
+    let drawable =
+        table.table.max_times_sampled.map(|times| table.table.window.capacity_items * u64::from(times.get()));
+    if let Some(drawable) = drawable.filter(|&drawable| batch > drawable) {
+        let reason = format!("is {batch}, and replay.capacity_items and replay.max_times_sampled allow {drawable}");
+        refuse("learner.batch_size", reason);
+    }
+    let (key, is_served) = match inference {
+        Inference::Remote => ("--inference", true),
+        Inference::Local => ("actor.inference", !config.actor.inference.is_empty()),
+    };
+    if is_served && !config.run.boards.is_empty() {
+        let reason = "an inference server evaluates positions of one board, and run.boards names others too";
+        refuse(key, reason.to_owned());
+    }
+    if is_served && architecture.model.support().is_some() {
+        let networks = if architecture.model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
+        refuse(key, format!("an inference server computes no {networks}: leave it out"));
+    }
+    Ok(found)
+}
+
+/// Returns what the programs cannot compute.
+fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
+    let learner = config.learner_settings()?;
+    let architecture = learner.architecture();
+    let of_boards = || learner.boards.iter().map(|board| &board.architecture);
+    let architectures = || std::iter::once(&architecture).chain(of_boards());
+    let has_libtorch = |role: Role| programs.with_libtorch.contains(&role);
+    let mut found = Vec::new();
+    if let Some(Reason::Required { key, why }) = why(&learner, programs.cpu).filter(|_| !has_libtorch(Role::Learner)) {
+        let reason = format!("{why}, and this program `learner` has no libtorch: {TORCH_BUILD}");
+        found.push(Obstacle::Engine(Role::Learner, ConfigError::invalid(key, reason)));
+    }
+    let is_served = inference == Inference::Remote || !config.actor.inference.is_empty();
+    let evaluates = config.actor.kernel != actor::Kernel::Simulated;
+    let roles = [
+        (Role::Actor, evaluates && (!is_served || config.actor.inference_fallback)),
+        (Role::Inference, evaluates && inference == Inference::Remote),
+        (Role::Arena, config.arena.gate != GateKind::None),
+    ];
+    for role in roles.into_iter().filter(|(_, is_used)| *is_used).map(|(role, _)| role) {
+        let wanted = wanted(config, role);
+        if let Err(invalid) = evaluators::check(&wanted, has_libtorch(role)) {
+            let key = format!("{}.{}", role.name(), invalid.setting);
+            found.push(Obstacle::Engine(role, ConfigError::invalid(key, invalid.reason)));
+        } else if let Some(error) = architectures()
+            .find_map(|architecture| evaluators::check_network(&wanted, has_libtorch(role), architecture).err())
+            && error.is_of_the_kernel()
+        {
+            let channels = architecture.channels;
+            let multiple = if architecture.design.block.inner_channels(channels) == channels { 16 } else { 32 };
+            let above = channels.next_multiple_of(multiple);
+            let below = above.saturating_sub(multiple);
+            let works = if below == 0 { format!("{above} works") } else { format!("{below} and {above} work") };
+            let reason = format!(
+                "{channels} is not computed by the program `{}`, which has no libtorch: {error}; {works}, or {TORCH_BUILD}, \
+                 which is slow",
+                role.program()
+            );
+            found.push(Obstacle::Engine(role, ConfigError::invalid("network.channels", reason)));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the evaluator that a role wants.
+fn wanted(config: &Fleet, role: Role) -> Settings {
+    let (device, precision, kernel) = match role {
+        Role::Inference => (config.inference.device, config.inference.precision, config.inference.kernel),
+        Role::Arena => (config.arena.device, config.arena.precision, config.arena.kernel),
+        _ => match config.actor.kernel {
+            actor::Kernel::Network(kernel) => (config.actor.device, config.actor.precision, kernel),
+            actor::Kernel::Simulated => (config.actor.device, config.actor.precision, config.inference.kernel),
+        },
+    };
+    Settings {
+        device,
+        precision,
+        kernel,
+        calibration: if role == Role::Actor { Calibration::OnRecentPositions } else { Calibration::Off },
+        threads: Threads::exactly(1),
+        batch_max: BatchMax::exactly(1),
+        torch_build: TORCH_BUILD,
+    }
+}
+
+#[cfg(test)]
+mod tests;
