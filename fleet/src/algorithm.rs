@@ -1,5 +1,8 @@
 use std::fmt;
 
+/// The heads of networks with a learned model, for which the preset of a game may have others.
+const FLATTENED: &str = "network.heads=flattened";
+
 /// A training algorithm: a search and the kind of network that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
@@ -21,10 +24,12 @@ impl Algorithm {
         let keys: &[&str] = match self {
             Self::Alphazero => &["search.algorithm=puct", "network.model=alphazero"],
             Self::GumbelAlphazero => &["search.algorithm=gumbel", "network.model=alphazero"],
-            Self::Muzero => &["search.algorithm=puct", "network.model=muzero"],
+            Self::Muzero => &["search.algorithm=puct", "network.model=muzero", FLATTENED],
             // The constant that is published for values rescaled to [0, 1], which a learned model's are.
-            Self::GumbelMuzero => &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1"],
-            Self::StochasticMuzero => &["search.algorithm=puct", "network.model=stochastic_muzero"],
+            Self::GumbelMuzero => {
+                &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1", FLATTENED]
+            }
+            Self::StochasticMuzero => &["search.algorithm=puct", "network.model=stochastic_muzero", FLATTENED],
         };
         keys.iter().map(|&set| set.to_owned())
     }

@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(long, value_name = "GAME", value_delimiter = ',', value_parser = games::check_name)]
     pub boards: Vec<String>,
 
-    /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale`
-    /// [default: that of the game's preset, or the run's].
+    /// The algorithm: it sets `search.algorithm`, `network.model`, for those with a learned model `network.heads`, and
+    /// for gumbel-muzero `search.gumbel_c_scale` [default: that of the game's preset, or the run's].
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
