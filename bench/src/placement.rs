@@ -292,7 +292,7 @@ mod tests {
             parameters: learner.clone(),
             moments: learner.clone(),
             average: learner,
-            precision: Some("bf16".to_owned()),
+            trainer: Some("bf16".to_owned()),
             self_play: Some(self_play.to_owned()),
             evaluator: Some("an evaluator".to_owned()),
             rated: Some(CPU.to_owned()),

@@ -65,6 +65,12 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
     let group = &plan.config.learner.group;
     ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
+    // A learner that a killed supervisor left could write its last checkpoint after the later ones were set aside.
+    let lock = |learner| {
+        let directory = plan.run.checkpoints_of(learner);
+        directory.is_dir().then(|| service::directory::lock(&directory)).transpose().context("--from")
+    };
+    let _first = lock(1)?;
     // Nothing is written here, so the number of checkpoints to keep is irrelevant.
     let checkpoints = |learner| Checkpoints::new(plan.run.checkpoints_of(learner), usize::MAX);
     let mut undone = match step {
@@ -73,6 +79,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     };
     // Learners of earlier sessions: a group continues from the newest checkpoint of all its members.
     for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
+        let _other = lock(learner)?;
         undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
     }
     match step {

@@ -146,6 +146,13 @@ const UNDONE: &str = "undone-";
 /// The number of damaged checkpoints that each write keeps for inspection; those renamed since then come on top.
 const DAMAGED_MAX: usize = 4;
 
+/// The newest whole checkpoint.
+struct Whole {
+    checkpoint: Checkpoint,
+    /// The newer ones, which are damaged, with the reasons; the newest first.
+    damaged: Vec<(PathBuf, String)>,
+}
+
 impl Checkpoints {
     /// The checkpoints in `directory`, of which the newest `kept` stay (at least one).
     #[must_use]
@@ -193,8 +200,8 @@ impl Checkpoints {
     /// cases.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         self.end_replacements()?;
-        let Some((checkpoint, newer)) = self.newest_whole()? else { return Ok(None) };
-        let (paths, reasons): (Vec<PathBuf>, Vec<String>) = newer.into_iter().unzip();
+        let Some(Whole { checkpoint, damaged }) = self.newest_whole()? else { return Ok(None) };
+        let (paths, reasons): (Vec<PathBuf>, Vec<String>) = damaged.into_iter().unzip();
         let renamed = self.set_aside(DAMAGED, &paths)?;
         let kept = |(reason, name)| format!("{reason}; kept as {name}");
         Ok(Some(Found { checkpoint, damaged: reasons.into_iter().zip(renamed).map(kept).collect() }))
@@ -206,15 +213,14 @@ impl Checkpoints {
     /// # Errors
     /// Those of [`newest`](Self::newest).
     pub fn newest_progress(&self) -> Result<Option<Progress>, Error> {
-        Ok(self.newest_whole()?.map(|(checkpoint, _)| checkpoint.progress))
+        Ok(self.newest_whole()?.map(|whole| whole.checkpoint.progress))
     }
 
-    /// Returns the newest whole checkpoint, and the newer ones that are damaged with their reasons, newest first.
-    fn newest_whole(&self) -> Result<Option<(Checkpoint, Vec<(PathBuf, String)>)>, Error> {
+    fn newest_whole(&self) -> Result<Option<Whole>, Error> {
         let mut damaged = Vec::new();
         for path in self.list()?.into_iter().rev() {
             match read_directory(&path) {
-                Ok(checkpoint) => return Ok(Some((checkpoint, damaged))),
+                Ok(checkpoint) => return Ok(Some(Whole { checkpoint, damaged })),
                 Err(Fault::Damaged(reason)) => {
                     let reason = format!("{}: {reason}", path.display());
                     damaged.push((path, reason));

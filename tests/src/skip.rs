@@ -5,14 +5,14 @@ use std::io::Write as _;
 
 /// True if a test or check may be left out for want of `need`: where `CI` is not set, or the list `ZEROFLEET_MAY_SKIP`
 /// names it. A machine of CI that has lost a tool would otherwise stay green.
-pub fn may_skip(need: &str) -> bool {
+pub(crate) fn may_skip(need: &str) -> bool {
     std::env::var_os("CI").is_none() || std::env::var("ZEROFLEET_MAY_SKIP").is_ok_and(|listed| is_listed(need, &listed))
 }
 
 /// Records that a test does not run for want of `need`: prints the line that `cargo xtask test` counts.
 ///
 /// # Panics
-/// If the test [may not](may_skip) be skipped.
+/// In CI, unless `ZEROFLEET_MAY_SKIP` names the need.
 pub fn skip(need: &str, why: impl Display) {
     assert!(
         may_skip(need),

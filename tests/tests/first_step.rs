@@ -1,8 +1,8 @@
-//! Every preset, and the smallest and largest board of every game, reaches its first training step through actor, replay
-//! server and learner, with AlphaZero and MuZero.
+//! Every preset, and the smallest and largest board of every game, reaches its first training step through actor,
+//! replay server and learner, with AlphaZero and MuZero.
 //!
-//! Networks are small and searches short: the claim is that the processes accept what the others send, for every shape
-//! of observations, actions and episodes.
+//! Networks are small and searches short: the claim is that the processes accept the data of each other, for every
+//! shape of observations, actions and episodes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

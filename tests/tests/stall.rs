@@ -33,7 +33,7 @@ fn a_run_whose_games_are_all_refused_ends_with_the_reason_on_the_screen_in_the_s
     let fault = errors[0].strip_prefix("error: the run learns nothing: ").unwrap_or_else(|| panic!("{}", output.text));
     assert!(fault.starts_with("the replay server refuses every game (steps["), "{fault}");
     assert!(fault.ends_with("); raise replay.actions_max"), "{fault}");
-    let line = output.text.lines().filter(|line| line.contains("| replay 0 items")).next_back();
+    let line = output.text.lines().rfind(|line| line.contains("| replay 0 items"));
     assert!(line.is_some_and(|line| line.contains(" refused |")), "{}", output.text);
     let run = installation.directory().join("runs/first");
     let summary = fs::read_to_string(run.join("summary.md")).unwrap();

@@ -110,7 +110,7 @@ fn ask(program: &Path, options: &[OsString]) -> Option<Answer> {
 ///
 /// # Errors
 /// A run that needs libtorch, which cannot be fetched.
-fn fetch(root: &Path, Answer { need, reason }: &Answer) -> Result<bool> {
+fn fetch(root: &Path, Answer { need, reason, .. }: &Answer) -> Result<bool> {
     println!("libtorch {}: {}: {reason}", libtorch::VERSION, in_words(*need));
     if *need == Need::None {
         return Ok(false);

@@ -267,9 +267,9 @@ fn a_match_that_is_stopped_does_not_wait_for_an_engine() {
 #[test]
 fn an_engine_inherits_the_path_and_no_variable_that_is_not_listed() {
     // Cargo sets variables for this test, as a service does with credentials.
-    assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_PKG_NAME"));
+    assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let script = script("say pass", "say").replace("say script", r#"say "${PATH:+path} ${CARGO_PKG_NAME-none}""#);
+    let script = script("say pass", "say").replace("say script", r#"say "${PATH:+path} ${CARGO_MANIFEST_DIR-none}""#);
     let engine = GtpEngine::start(&rules("gomoku-7"), settings(folder.path(), &script), never()).unwrap();
     assert_eq!(engine.identity().name, "path none");
 }

@@ -166,7 +166,7 @@ mod tests {
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--game tic_tac_toe --channels 16 --blocks 1 --threads 2 --games 4 --simulations 8 --batches 2 \
-                    --seconds 0.02 --repeats 1 --device cpu --kernel auto";
+                    --seconds 0.2 --repeats 1 --device cpu --kernel auto";
 
     #[test]
     fn every_ablation_step_also_omits_the_optimisations_of_earlier_steps() {

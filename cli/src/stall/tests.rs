@@ -27,7 +27,7 @@ impl Run {
     }
 
     /// Reads the metrics for ten minutes in which no fault may be found.
-    fn is_fine(mut self, metrics: &RunMetrics) {
+    fn assert_fine(mut self, metrics: &RunMetrics) {
         assert_eq!(self.go(600, metrics), NOTHING, "{metrics:?}");
     }
 }
@@ -82,8 +82,8 @@ const UNPLAYABLE: &str = "no actor can play with the weights (the CPU kernel doe
 
 #[test]
 fn a_run_that_learns_and_one_whose_first_games_take_long_have_no_fault() {
-    Run::begin().is_fine(&learning());
-    Run::begin().is_fine(&beginning());
+    Run::begin().assert_fine(&learning());
+    Run::begin().assert_fine(&beginning());
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn an_actor_that_the_rate_limiter_pauses_is_no_fault() {
         health,
         ..learning()
     };
-    Run::begin().is_fine(&paused);
+    Run::begin().assert_fine(&paused);
     // A finished game that waits for the limiter is stored later.
-    Run::begin().is_fine(&RunMetrics { games_per_second: Some(1.0), ..paused });
+    Run::begin().assert_fine(&RunMetrics { games_per_second: Some(1.0), ..paused });
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_learner_that_may_draw_and_makes_no_step_is_a_fault() {
     let lines = Run::begin().go(200, &RunMetrics { health, ..stuck.clone() });
     assert!(lines[0].1.contains("nothing in the replay table may be drawn"), "{lines:?}");
     // It waits for the first items.
-    Run::begin().is_fine(&RunMetrics { health: beginning().health, ..stuck });
+    Run::begin().assert_fine(&RunMetrics { health: beginning().health, ..stuck });
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn steps_that_are_as_slow_as_those_before_are_no_fault() {
 
 #[test]
 fn processes_that_do_not_answer_are_left_to_the_supervisor() {
-    Run::begin().is_fine(&RunMetrics::default());
+    Run::begin().assert_fine(&RunMetrics::default());
     // A restart neither begins the time again nor counts.
     let mut run = Run::begin();
     run.go(100, &unplayable());

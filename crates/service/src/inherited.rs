@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn a_restricted_command_has_the_path_of_this_process_and_nothing_of_the_build() {
         // Cargo sets its variables for every test.
-        assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_PKG_NAME"));
+        assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
         let mut command = Command::new("env");
         let output = restrict(&mut command, &[]).env("ADDED", "yes").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.lines().any(|line| line == "ADDED=yes") && text.contains("PATH="), "{text}");
-        assert!(!text.contains("CARGO_PKG_NAME"), "{text}");
+        assert!(!text.contains("CARGO_MANIFEST_DIR"), "{text}");
     }
 }

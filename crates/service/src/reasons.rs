@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 const KINDS_MAX: usize = 8;
 /// The length at which a text is cut, in characters.
 const LENGTH_MAX: usize = 300;
-/// The label of every kind beyond the first [`KINDS_MAX`].
+/// The label of every kind beyond the first `KINDS_MAX`.
 pub const OTHER: &str = "other";
 
 /// The kinds of texts that one metric has reported. Texts that differ in digits only are of one kind.

@@ -160,9 +160,7 @@ fn refused(error: ConfigError) -> Invalid {
         error => error.to_string(),
     };
     let key = match &error {
-        ConfigError::UnknownKey { key, .. }
-        | ConfigError::Refused { key, .. }
-        | ConfigError::Negative { key, .. } => {
+        ConfigError::UnknownKey { key, .. } | ConfigError::Refused { key, .. } | ConfigError::Negative { key, .. } => {
             key.strip_prefix("table.").unwrap_or(key)
         }
         _ => "settings",

@@ -7,7 +7,7 @@ use experience::Step;
 use game::Outcome;
 use games::catch::Catch;
 use games::market_making::MarketMaking;
-use inference::{Attributes, Batch, Predictions};
+use inference::{Attributes, Batch, Cache, Predictions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

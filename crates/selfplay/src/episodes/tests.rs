@@ -8,7 +8,7 @@ use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
 use experience::{Limits, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use games::{ConnectFour, Hex, TicTacToe};
-use inference::{Hashing, Wdl};
+use inference::{Cache, Hashing, Wdl};
 use search::SearchAlgorithm;
 
 use super::*;

@@ -6,7 +6,7 @@ use experience::{
 };
 use game::{Action, Outcome};
 use games::{ConnectFour, TicTacToe};
-use inference::{Hashing, Wdl};
+use inference::{Cache, Hashing, Wdl};
 use rand_chacha::rand_core::SeedableRng as _;
 use search::{Dirichlet, SearchAlgorithm};
 
