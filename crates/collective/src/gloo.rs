@@ -61,7 +61,7 @@ mod shim {
 
 /// Where the members of one group leave the addresses at which they listen.
 pub trait Addresses: Send + Sync {
-    /// Sets an address, which nobody replaces.
+    /// Sets an address, which is never replaced.
     ///
     /// # Errors
     /// The reason.

@@ -1,7 +1,7 @@
 //! The variables of this process that programs of others inherit: environments in Python and engines.
 //!
 //! Credentials are passed to processes in variables, such as the keys of an archive, and a program that another party
-//! wrote needs none of them. The list is one of what is passed, since nobody can list all secrets. It prevents leaks by
+//! wrote needs none of them. The list is one of what is passed, since secrets cannot be listed. It prevents leaks by
 //! accident and is no sandbox: such a program has the files and the processes of its user.
 
 use std::ffi::OsStr;

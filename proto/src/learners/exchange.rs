@@ -13,7 +13,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// The longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// What the members of a group know and nobody else does, so that nobody else changes how they connect.
+/// A secret of the members of a group, without which no process changes how the members connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
