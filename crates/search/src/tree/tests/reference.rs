@@ -77,7 +77,7 @@ impl Reference {
     fn descend(&mut self, simulations: u32) -> Descent {
         let root = &self.tree[&vec![]];
         let is_spent = root.visits - 1 + root.in_flight >= simulations;
-        if is_spent || self.proven(&[]) != Proven::Unknown || self.open(&[]).is_empty() {
+        if is_spent || self.proven(&[]) != Proven::Unknown || !self.leads_to_leaves(&[]) {
             return Descent::Busy;
         }
         let mut path = Vec::new();
@@ -122,10 +122,15 @@ impl Reference {
         self.tree[path].toy.actions().into_iter().filter(is_open).collect()
     }
 
+    /// True if a descent that goes on from `path` may find a leaf: at a proven draw it ends.
+    fn leads_to_leaves(&self, path: &[Action]) -> bool {
+        self.open(path).into_iter().any(|action| self.proven_for_chooser(path, action) == Proven::Unknown)
+    }
+
     /// True if every leaf at or behind `path` is in flight.
     fn is_in_flight(&self, path: &[Action]) -> bool {
         let Some(here) = self.tree.get(path) else { return self.requested.contains(path) };
-        here.toy.outcome().is_none() && self.proven(path) == Proven::Unknown && self.open(path).is_empty()
+        here.toy.outcome().is_none() && self.proven(path) == Proven::Unknown && !self.leads_to_leaves(path)
     }
 
     fn choose(&self, path: &[Action], here: &Visited) -> Action {
