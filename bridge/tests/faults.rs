@@ -321,13 +321,13 @@ fn a_drain_ends_every_wait_for_an_environment() {
 #[test]
 fn environments_inherit_no_variable_that_is_not_listed() {
     // Cargo sets variables for this test, as a service does with credentials.
-    assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_PKG_NAME"));
+    assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     let Some(settings) = settings("variables", 1, 1) else { return };
     let message = Bridge::start(settings.clone()).unwrap_err().to_string();
     assert!(message.contains(" PATH ") && !message.contains("CARGO"), "{message}");
-    let pass_variables = vec!["CARGO_PKG_NAME".to_owned(), "NO_SUCH_VARIABLE".to_owned()];
+    let pass_variables = vec!["CARGO_MANIFEST_DIR".to_owned(), "NO_SUCH_VARIABLE".to_owned()];
     let message = Bridge::start(Settings { pass_variables, ..settings }).unwrap_err().to_string();
-    assert!(message.contains("CARGO_PKG_NAME") && !message.contains("CARGO_PKG_VERSION"), "{message}");
+    assert!(message.contains("CARGO_MANIFEST_DIR") && !message.contains("CARGO_PKG_VERSION"), "{message}");
 }
 
 #[test]

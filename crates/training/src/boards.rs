@@ -85,13 +85,14 @@ mod tests {
         let mut boards = Boards::new(go(5, 5));
         let hex = Architecture { game: "hex-6".to_owned(), ..go(6, 6) };
         let flattened = Architecture { design: Design::default(), ..go(6, 6) };
+        let too_wide = format!("width {}", network::SIDE_MAX + 1);
         for (other, reason) in [
             (go(5, 5), "the trainer has it already"),
             (Architecture { channels: 9, ..go(6, 6) }, "its network has other layers"),
             (flattened.clone(), "its network has other layers"),
             (hex, "not for hex-6"),
             (Architecture { actions: 36, ..go(6, 6) }, "the network takes"),
-            (go(6, 65), "width 65"),
+            (go(6, network::SIDE_MAX + 1), &too_wide),
         ] {
             let error = boards.add(&other).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
