@@ -210,6 +210,8 @@ impl TestBinary {
         };
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.env("ZEROFLEET_BIN_DIR", programs(root)?);
+        // Tests run beside each other: several threads of libtorch would wait for each other on busy cores.
+        command.env("OMP_NUM_THREADS", "1");
         train::find_libraries(&mut command, root);
         Ok(command)
     }
