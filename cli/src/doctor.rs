@@ -12,6 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use fleet::feasibility::Programs;
 use fleet::plan::{self, Plan};
 use serde_json::json;
 
@@ -35,6 +36,10 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a page.
     #[arg(long)]
     json: bool,
+
+    /// Check only the keys of a new run, for machines and programs elsewhere. Exits with 2 if it could never train.
+    #[arg(long, conflicts_with_all = ["run", "ports", "json"])]
+    settings_only: bool,
 }
 
 impl Args {
@@ -44,6 +49,11 @@ impl Args {
     /// An output that cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        if self.settings_only {
+            plan::check_new(&self.run, env.into_iter(), &Programs::of_every_kind())?;
+            writeln!(out, "no setting keeps the run from training")?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let plan = Plan::new(&self.run, env.into_iter());
         let facts = Facts::read(&self.run, plan, &self.ports);
         let found = findings(&facts);

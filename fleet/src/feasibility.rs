@@ -1,8 +1,8 @@
 //! The reasons for which a run could never train, found before anything starts.
 //!
 //! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine; each rule is that of
-//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so does the question whether a run
-//! needs libtorch.
+//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so do the compose file and the question
+//! whether a run needs libtorch.
 
 use std::fmt;
 use std::fs::File;
@@ -69,6 +69,12 @@ impl Programs {
         let is_linked =
             |role: &Role| beside_this_binary(role.program(), role.program()).is_ok_and(|path| links_libtorch(&path));
         Self { with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(), cpu: Cpu::this() }
+    }
+
+    /// Programs that compute every run, for what does not depend on programs.
+    #[must_use]
+    pub fn of_every_kind() -> Self {
+        Self { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() }
     }
 }
 

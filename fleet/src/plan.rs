@@ -191,16 +191,20 @@ impl Plan {
     }
 }
 
-/// Returns the configuration that a new run with these options has, before the run gets its folder and its place on a
-/// machine.
+/// Returns the configuration that a new run with these options and programs has, before the run gets its folder and its
+/// place on a machine.
 ///
 /// # Errors
 /// An invalid configuration or option, which is named.
-pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+pub fn check_new(
+    args: &Args,
+    env: impl Iterator<Item = (OsString, OsString)>,
+    programs: &Programs,
+) -> anyhow::Result<Config> {
     let mut config = read_config(args, args.config.clone(), env)?;
     config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
     config.check()?;
-    feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::here())?;
+    feasibility::check(&config, args.inference.unwrap_or_default(), programs)?;
     Ok(config)
 }
 

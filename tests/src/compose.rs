@@ -20,8 +20,8 @@ use crate::skip;
 
 /// The admin port of every container.
 const ADMIN_PORT: u16 = 9100;
-/// The images of the cluster's processes; `BELOW` lists their base images.
-pub const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
+/// The images of the cluster's processes and of its check; `BELOW` lists their base images.
+pub const IMAGES: [&str; 6] = ["replay-server", "learner", "inference-server", "actor", "arena", "cli"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 
 /// A Compose project; its containers, volumes and images are removed when it is dropped.

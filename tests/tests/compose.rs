@@ -55,6 +55,19 @@ fn metric(cluster: &Compose, service: &str, name: &str) -> f64 {
     cluster.metric(service, name).unwrap_or(0.0)
 }
 
+fn what_could_never_train_does_not_start(cluster: &mut Compose) {
+    let config = cluster.secrets().with_file_name("zerofleet.toml");
+    let text = std::fs::read_to_string(&config).unwrap().replace("[replay]\n", "[replay]\nactions_max = 8\n");
+    let refused = config.with_file_name("refused.toml");
+    std::fs::write(&refused, text).unwrap();
+    cluster.set("ZEROFLEET_CONFIG", refused.to_str().unwrap());
+    cluster.run(&["up", "--detach"]).unwrap_err();
+    let logs = cluster.logs();
+    assert!(logs.contains("replay.actions_max: is 8, and tic_tac_toe has 9 actions"), "{logs}");
+    assert!(cluster.containers("replay").unwrap().is_empty());
+    cluster.set("ZEROFLEET_CONFIG", config.to_str().unwrap());
+}
+
 /// Returns the inserts per second, measured over the next [`COUNTED`] inserts.
 fn inserts_rate(cluster: &Compose) -> f64 {
     let (start, from) = (Instant::now(), metric(cluster, "replay", INSERTS));
@@ -114,6 +127,7 @@ fn secrets(folder: &Path) -> Vec<String> {
 async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_where_it_stopped() {
     let Some(mut cluster) = Compose::new("tic_tac_toe", SMALL_WITH_ACTORS_AS_THE_BOTTLENECK).unwrap() else { return };
     cluster.set("ACTOR_CPUS", ACTOR_CPUS);
+    what_could_never_train_does_not_start(&mut cluster);
     cluster.run(&["up", "--detach"]).unwrap();
     all_healthy(&cluster, 1);
     for service in ["replay", "learner", "inference", "actor", "arena"] {
@@ -193,7 +207,8 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     let secrets = secrets(&cluster.secrets());
     assert_eq!(found(logs.as_bytes(), &secrets).unwrap(), BTreeSet::new(), "secrets that are in a log");
     // Each program and libtorch must be found, which shows that the files of every image were read.
-    let files = IMAGES.map(|image| format!("usr/local/bin/{image}"));
+    let program = |image| if image == "cli" { "zerofleet" } else { image };
+    let files = IMAGES.map(|image| format!("usr/local/bin/{}", program(image)));
     let there: Vec<String> = files.into_iter().chain(["usr/local/lib/libtorch_cpu.so".to_owned()]).collect();
     let looked_for = [&there[..], &secrets].concat();
     let in_images = cluster.in_images(&IMAGES, &looked_for).unwrap();

@@ -25,6 +25,16 @@ fn install_learner(installation: &Installation, learner: &Path) {
 }
 
 #[test]
+fn a_run_that_could_never_train_is_refused_before_it_has_a_folder() {
+    let installation = Installation::new(&PROGRAMS).unwrap();
+    let command = ["train", "--run", "first", "--game", "hex-3", "--set", "replay.actions_max=8"];
+    let output = installation.run("zerofleet", &command, DEADLINE).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", output.text);
+    assert!(output.text.contains("replay.actions_max: is 8, and hex-3 has 10 actions"), "{}", output.text);
+    assert!(!installation.directory().join("runs").exists());
+}
+
+#[test]
 fn a_process_that_refuses_to_start_leaves_the_name_of_the_run_free_and_an_earlier_run_its_settings() {
     let installation = Installation::new(&PROGRAMS).unwrap();
     let real = installation.directory().join("real-learner");

@@ -369,3 +369,24 @@ fn json_lists_every_finding_with_its_verdict_and_what_to_do() {
     assert_eq!(faults[0]["section"], "learner");
     assert!(faults[0]["remedy"].as_str().unwrap().contains("learner.device=auto"));
 }
+
+/// The command line of the doctor alone.
+#[derive(clap::Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[test]
+fn settings_alone_are_judged_for_programs_and_devices_elsewhere() {
+    let judged = |set: &str| {
+        let command = ["doctor", "--settings-only", "--set", set];
+        let mut out = Vec::new();
+        let outcome = <CommandLine as clap::Parser>::parse_from(command).args.run(&mut out);
+        outcome.map(|_| String::from_utf8(out).unwrap())
+    };
+    assert_eq!(judged("learner.device=cuda").unwrap(), "no setting keeps the run from training\n");
+    let refused = judged("replay.actions_max=6").unwrap_err();
+    assert!(refused.is::<fleet::feasibility::Infeasible>(), "the exit status is 2");
+    assert!(refused.to_string().contains("replay.actions_max: is 6"), "{refused}");
+}

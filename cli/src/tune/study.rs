@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use fleet::Algorithm;
+use fleet::config::Fleet as Config;
+use fleet::feasibility::Programs;
 use fleet::plan::{self, Args};
 use fleet::run_directory::Inference;
 use serde::{Deserialize, Serialize};
@@ -231,7 +233,7 @@ impl Study {
         let halving = Halving::new(budget.full(), halving.rungs, halving.reduction_factor);
         let settings = checked_settings(&settings, &base)?;
         let base = arguments(base, budget, folder)?;
-        let config = plan::check_new(&base, iter::empty())?;
+        let config = checked_run(&base, budget, &halving)?;
         let objective = Objective::new(objective.metric, objective.direction, objective.readings, &config.run.game)?;
         let mut definition = common;
         definition["base"] = Value::from(service::config::print(&config)?);
@@ -265,7 +267,7 @@ impl Study {
                     let reason = format!("{shown} is refused: {}", service::chain(&error));
                     ConfigError::invalid(field(&setting.key), reason)
                 };
-                plan::check_new(&self.arguments(&values), iter::empty()).map_err(refused)?;
+                checked_run(&self.arguments(&values), self.budget, &self.halving).map_err(refused)?;
             }
         }
         Ok(())
@@ -318,6 +320,21 @@ impl Study {
         }
         Ok(())
     }
+}
+
+/// Returns the configuration of a trial's run, which trains before trials are compared.
+fn checked_run(args: &Args, budget: Budget, halving: &Halving) -> anyhow::Result<Config> {
+    let config = plan::check_new(args, iter::empty(), &Programs::here())?;
+    let compared = halving.budgets.first().copied().unwrap_or(budget.full());
+    let min_items = config.replay.main.min_items;
+    if matches!(budget, Budget::Positions { .. }) && compared < min_items as f64 {
+        let reason = format!(
+            "trials are first compared at {} positions, and training begins at the {min_items} of replay.min_items",
+            number(Some(compared))
+        );
+        return Err(ConfigError::invalid("budget.positions", reason).into());
+    }
+    Ok(config)
 }
 
 /// Returns the name of a setting's range in errors.

@@ -48,7 +48,7 @@ fn a_study_is_read_with_its_name_from_the_file_and_its_settings_quoted_or_nested
         Values::from([("learner.batch_size".to_owned(), json!(64)), ("search.algorithm".to_owned(), json!("puct"))]);
     let options = study.arguments(&values);
     assert_eq!(options.sets, ["learner.device=cpu", "learner.batch_size=64", "search.algorithm=\"puct\""]);
-    assert_eq!(plan::check_new(&options, iter::empty()).unwrap().learner.batch_size, 64);
+    assert_eq!(plan::check_new(&options, iter::empty(), &Programs::here()).unwrap().learner.batch_size, 64);
     let described = study.describe();
     assert!(described.contains("study rates: 8 trials of 3 minutes, 1 at a time, proposed by TPE"), "{described}");
     assert!(described.contains("learner.learning_rate: 0.0001 to 0.1, logarithmic"), "{described}");
@@ -73,6 +73,11 @@ fn a_wrong_field_is_refused_by_its_name() {
         ("minutes = 3", "minutes = 0", "budget.minutes: is 0, must be from"),
         ("minutes = 3", "minutes = 3\npositions = 5", "budget: needs minutes, or positions and minutes_max"),
         ("minutes = 3", "positions = 5", "budget.minutes_max: is missing"),
+        (
+            "minutes = 3",
+            "positions = 8100\nminutes_max = 3",
+            "budget.positions: trials are first compared at 900 positions, and training begins at the 1000 of",
+        ),
         (
             "minutes = 3",
             "minutes = 3\n[halving]\nreduction_factor = 1",
