@@ -282,6 +282,31 @@ mod tests {
                 local,
                 "learner.batch_size: is 193, more than the 192 samples",
             ),
+            (
+                &[
+                    "learner.batch_size=64",
+                    "replay.max_times_sampled=1",
+                    "replay.capacity_items=60",
+                    "replay.window_items_min=60",
+                    "replay.min_items=9",
+                ],
+                local,
+                "learner.batch_size: is 64, and replay.capacity_items and replay.max_times_sampled allow 60",
+            ),
+            (
+                &[
+                    "run.game=gym:Vector-v0",
+                    "environment.actions=3",
+                    "environment.steps_max=9",
+                    "environment.planes=5000",
+                    "environment.height=1",
+                    "environment.width=1",
+                ],
+                local,
+                "network: gym:Vector-v0: a network of planes 5000 cannot be built",
+            ),
+            (&["arena.device=cuda", "arena.gate=sprt"], local, "arena.device: `cuda` needs libtorch"),
+            (&["inference.device=cuda"], remote, "inference.device: `cuda` needs libtorch"),
             (&["network.model=muzero"], remote, "--inference: an inference server computes no MuZero networks"),
             (&["run.game=catch", "actor.inference=http://127.0.0.1:1"], local, "actor.inference: an inference server"),
             (
