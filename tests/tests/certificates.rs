@@ -4,10 +4,39 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use proto::replay::v1;
+use proto::security::Credentials;
 use service::SecuritySection;
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The credentials in a folder of secrets.
+fn credentials(folder: &Path) -> SecuritySection {
+    SecuritySection {
+        ca: folder.join("ca.pem"),
+        client_certificate: folder.join("client.pem"),
+        client_key: folder.join("client.key"),
+        token_file: folder.join("token"),
+        ..SecuritySection::default()
+    }
+}
+
+/// Returns true if the server lets a client with the credentials in this folder insert as an actor.
+async fn inserts(endpoint: &str, folder: &Path, actor: u64) -> bool {
+    let channel = proto::channel_with(endpoint, Credentials::open(&credentials(folder)).unwrap()).unwrap();
+    let hello = v1::Hello { actor, epoch: 1, game: "tic_tac_toe".to_owned(), ..v1::Hello::default() };
+    let message = Some(v1::insert_request::Message::Hello(hello));
+    let hello = v1::InsertRequest { message, ..v1::InsertRequest::default() };
+    let answers = proto::replay::client(channel).insert(tokio_stream::once(hello)).await;
+    match answers.unwrap().into_inner().message().await {
+        Ok(answer) => answer.is_some(),
+        Err(status) => {
+            assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status}");
+            false
+        }
+    }
+}
 
 /// Returns the settings with which a process uses files in a folder of secrets.
 fn shows(folder: &Path, keys: &[(&str, &str)]) -> Vec<String> {
@@ -19,8 +48,8 @@ fn shows(folder: &Path, keys: &[(&str, &str)]) -> Vec<String> {
 async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one_without() {
     let folder = tempfile::tempdir().unwrap();
     let secrets = folder.path().join("secrets");
-    let made = Command::new(program("xtask").unwrap()).args(["certs", "--out"]).arg(&secrets).status().unwrap();
-    assert!(made.success());
+    let mut certs = Command::new(program("xtask").unwrap());
+    assert!(certs.args(["certs", "--actors", "2", "--out"]).arg(&secrets).status().unwrap().success());
 
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     let server = [("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"), ("tokens", "tokens")];
@@ -39,15 +68,14 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     })
     .unwrap();
 
-    let operator = secrets.join("operator");
-    let security = SecuritySection {
-        ca: operator.join("ca.pem"),
-        client_certificate: operator.join("client.pem"),
-        client_key: operator.join("client.key"),
-        token_file: operator.join("token"),
-        ..SecuritySection::default()
-    };
-    proto::security::use_credentials(&security).unwrap();
+    // Replicas insert as actors with drawn ids only, an actor with a configured id as itself only.
+    for (folder, actor, allowed) in
+        [("actor", 1, false), ("actor", 1 << 20, true), ("actor-1", 1, true), ("actor-1", 0, false)]
+    {
+        assert_eq!(inserts(&endpoint, &secrets.join(folder), actor).await, allowed, "{folder} as {actor}");
+    }
+
+    proto::security::use_credentials(&credentials(&secrets.join("operator"))).unwrap();
     assert_eq!(tests::trajectories::list(&endpoint).await.unwrap(), []);
     let stats = proto::replay::stats(&endpoint).await.unwrap();
     assert_eq!(stats.trajectories_inserted_total, 0);

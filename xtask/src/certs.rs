@@ -31,25 +31,45 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;
 const TOKEN_BYTES: usize = 32;
 
+/// Actors with configured ids have smaller ones than this; replicas share a token and draw theirs from all of 53 bits
+/// (`actor.identity = "claimed"`), thus a smaller one with a probability of one in eight billion.
+const CLAIMED_FIRST: u64 = 1 << 20;
+const CLAIMED_LAST: u64 = (1 << 53) - 1;
+
 /// One service and its credentials.
 struct Role {
     /// The DNS name of its certificates; `proto` defines the scopes of client certificates by these names.
-    name: &'static str,
+    name: String,
     serves: bool,
     /// The scopes of its token; see docs/security.md.
     scopes: &'static str,
+    /// The actors as which its token may insert; empty: as any, if its scopes allow that.
+    actors: String,
 }
 
-const ROLES: [Role; 6] = [
-    Role { name: "replay", serves: true, scopes: "" },
-    Role { name: "learner", serves: true, scopes: "train" },
-    Role { name: "inference", serves: true, scopes: "infer" },
-    Role { name: "actor", serves: false, scopes: "act,infer" },
-    // It serves weights where it has a gate.
-    Role { name: "arena", serves: true, scopes: "infer" },
-    // A human operator who runs `zerofleet`.
-    Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
-];
+impl Role {
+    fn new(name: &str, serves: bool, scopes: &'static str) -> Self {
+        Self { name: name.to_owned(), serves, scopes, actors: String::new() }
+    }
+
+    /// The roles, with that of the replicas of an actor and one of each actor with a configured id.
+    fn all(options: &Options) -> Vec<Self> {
+        let scopes = if options.reanalysis { "act,revise,infer" } else { "act,infer" };
+        let actor = |name: &str, ids| Self { actors: format!(" actors={ids}"), ..Self::new(name, false, scopes) };
+        let mut roles = vec![
+            Self::new("replay", true, ""),
+            Self::new("learner", true, "train"),
+            Self::new("inference", true, "infer"),
+            actor("actor", format!("{CLAIMED_FIRST}-{CLAIMED_LAST}")),
+            // It serves weights where it has a gate.
+            Self::new("arena", true, "infer"),
+            // A human operator who runs `zerofleet`.
+            Self::new("operator", false, "act,revise,train,infer,admin"),
+        ];
+        roles.extend((0..options.actors).map(|id| actor(&format!("actor-{id}"), id.to_string())));
+        roles
+    }
+}
 
 /// The folder of the secrets, and the names and the validity of the certificates.
 #[derive(Debug, clap::Args)]
@@ -63,7 +83,13 @@ pub struct Options {
     /// Days for which certificates are valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-    /// Replace existing certificates and tokens, under the same authority.
+    /// Also make credentials for each of this many actors, with `actor.id` from 0 on, that insert as no other actor.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..CLAIMED_FIRST))]
+    pub actors: u64,
+    /// Let actors replace searches of stored trajectories (`reanalysis.share`).
+    #[arg(long)]
+    pub reanalysis: bool,
+    /// Replace existing certificates and tokens, under the same authority. Give the other options again.
     #[arg(long)]
     pub renew: bool,
 }
@@ -74,33 +100,35 @@ pub struct Options {
 /// # Errors
 /// Secrets exist already and `renew` is false, or a file cannot be written.
 pub fn make(options: &Options) -> Result<()> {
-    let Options { out: folder, names, days, renew } = options;
+    let Options { out: folder, names, days, renew, .. } = options;
     if !renew && folder.join("authority").join("ca.pem").exists() {
         bail!("{} holds secrets already; --renew replaces them, under the same authority", folder.display());
     }
     create_folder(folder)?;
     let authority = Authority::of(&folder.join("authority"))?;
-    let tokens = ROLES.iter().map(|role| Ok((role, token()?))).collect::<Result<Vec<_>>>()?;
-    let known: String =
-        tokens.iter().filter(|(role, _)| !role.scopes.is_empty()).map(|(role, token)| known(role, token)).collect();
+    let tokens = Role::all(options).into_iter().map(|role| Ok((role, token()?))).collect::<Result<Vec<_>>>()?;
+    let clients = || tokens.iter().filter(|(role, _)| !role.scopes.is_empty());
+    let known: String = clients().map(|(role, token)| known(role, token)).collect();
+    let scopes: String = clients().map(|(role, _)| format!("{} {}{}\n", role.name, role.scopes, role.actors)).collect();
     // If root runs this, the files belong to the user of the images; otherwise containers run as the user that created
     // the files (docs/cluster.md).
     let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
     for (role, token) in &tokens {
-        let place = Place { folder: folder.join(role.name), owner };
+        let place = Place { folder: folder.join(&role.name), owner };
         place.create()?;
         place.write("ca.pem", &authority.certificate)?;
         place.write("token", token)?;
-        let client = authority.sign(role.name, &[role.name.to_owned()], ExtendedKeyUsagePurpose::ClientAuth, *days)?;
+        let client = authority.sign(&role.name, &[role.name.clone()], ExtendedKeyUsagePurpose::ClientAuth, *days)?;
         place.write("client.pem", &client.cert.pem())?;
         place.write("client.key", &client.signing_key.serialize_pem())?;
         if role.serves {
-            let mut own = [role.name, "localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+            let mut own = [&*role.name, "localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
             own.extend_from_slice(names);
-            let server = authority.sign(role.name, &own, ExtendedKeyUsagePurpose::ServerAuth, *days)?;
+            let server = authority.sign(&role.name, &own, ExtendedKeyUsagePurpose::ServerAuth, *days)?;
             place.write("server.pem", &server.cert.pem())?;
             place.write("server.key", &server.signing_key.serialize_pem())?;
             place.write("tokens", &known)?;
+            place.write("client_scopes", &scopes)?;
         }
     }
     // Grafana's password for its users.
@@ -118,7 +146,8 @@ pub fn ensure(folder: &Path) -> Result<()> {
         return Ok(());
     }
     eprintln!("certs: making certificates and tokens in {}", folder.display());
-    make(&Options { out: folder.to_owned(), names: Vec::new(), days: 365, renew: false })
+    let (names, actors) = (Vec::new(), 0);
+    make(&Options { out: folder.to_owned(), names, days: 365, actors, reanalysis: false, renew: false })
 }
 
 /// A certificate that the authority has signed, and its key.
@@ -190,7 +219,7 @@ fn token() -> Result<String> {
 /// Formats the line for a token in a server's token file.
 fn known(role: &Role, token: &str) -> String {
     let digest = digest::digest(&digest::SHA256, token.as_bytes());
-    format!("{} {} {}\n", role.name, role.scopes, hexadecimal(digest.as_ref()))
+    format!("{} {} {}{}\n", role.name, role.scopes, hexadecimal(digest.as_ref()), role.actors)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -249,7 +278,8 @@ mod tests {
     }
 
     fn options(folder: &Path, renew: bool) -> Options {
-        Options { out: folder.to_owned(), names: vec!["fleet.example".to_owned()], days: 30, renew }
+        let names = vec!["fleet.example".to_owned()];
+        Options { out: folder.to_owned(), names, days: 30, actors: 0, reanalysis: false, renew }
     }
 
     fn read(folder: &Path, name: &str) -> String {
@@ -261,13 +291,14 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("secrets");
         make(&options(&folder, false)).unwrap();
-        for role in &ROLES {
-            let own = folder.join(role.name);
+        for role in Role::all(&options(&folder, false)) {
+            let own = folder.join(&role.name);
             for name in ["ca.pem", "client.pem", "client.key", "token"] {
                 assert!(own.join(name).exists(), "{name} of {}", role.name);
             }
             assert_eq!(own.join("server.key").exists(), role.serves, "{}", role.name);
             assert_eq!(own.join("tokens").exists(), role.serves, "{}", role.name);
+            assert_eq!(own.join("client_scopes").exists(), role.serves, "{}", role.name);
             assert!(!own.join("ca.key").exists(), "the key of the authority is in no container");
         }
         for path in files(&folder) {
@@ -285,7 +316,22 @@ mod tests {
         assert_eq!(token.len(), 2 * TOKEN_BYTES);
         assert!(!tokens.contains(&token));
         let digest = hexadecimal(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
-        assert!(tokens.lines().any(|line| line == format!("actor act,infer {digest}")), "{tokens}");
+        let line = format!("actor act,infer {digest} actors=1048576-9007199254740991");
+        assert!(tokens.lines().any(|known| known == line), "{tokens}");
+    }
+
+    #[test]
+    fn actors_with_configured_ids_insert_as_themselves_and_only_those_of_reanalysis_revise() {
+        let scratch = tempfile::tempdir().unwrap();
+        make(&Options { actors: 2, reanalysis: true, ..options(scratch.path(), false) }).unwrap();
+        let scopes = read(scratch.path(), "replay/client_scopes");
+        for line in ["actor-0 act,revise,infer actors=0", "actor-1 act,revise,infer actors=1"] {
+            assert!(scopes.lines().any(|known| known == line), "{scopes}");
+        }
+        assert!(scratch.path().join("actor-1/token").exists());
+        make(&options(scratch.path(), true)).unwrap();
+        let scopes = read(scratch.path(), "replay/client_scopes");
+        assert!(scopes.contains("actor act,infer actors=") && !scopes.contains("actor-0"), "{scopes}");
     }
 
     #[test]

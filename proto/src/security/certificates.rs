@@ -90,7 +90,7 @@ mod tests {
             ("inference", "infer"),
             ("arena", "infer"),
             ("replay", "none"),
-            ("operator", "act, train, infer, admin"),
+            ("operator", "act, revise, train, infer, admin"),
             ("stranger", "none"),
             ("Actor", "none"),
         ] {

@@ -8,8 +8,10 @@ use super::caller::ActorIds;
 /// A group of methods that a token or certificate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
-    /// Inserting trajectories, revising the searches of stored ones, following weights.
+    /// Inserting trajectories, following weights.
     Act,
+    /// Choosing stored trajectories of any actor and replacing their searches.
+    Revise,
     /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
     /// learners.
     Train,
@@ -20,11 +22,12 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    pub(super) const ALL: [Self; 4] = [Self::Act, Self::Train, Self::Infer, Self::Admin];
+    pub(super) const ALL: [Self; 5] = [Self::Act, Self::Revise, Self::Train, Self::Infer, Self::Admin];
 
     fn name(self) -> &'static str {
         match self {
             Self::Act => "act",
+            Self::Revise => "revise",
             Self::Train => "train",
             Self::Infer => "infer",
             Self::Admin => "admin",
@@ -156,7 +159,8 @@ impl Need {
         Some(match (service, method) {
             ("grpc.health.v1.Health", _) => Nothing,
             ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyHolder,
-            ("zerofleet.replay.v1.Replay", "Insert" | "Choose" | "Revise") => OneOf(&[Scope::Act]),
+            ("zerofleet.replay.v1.Replay", "Insert") => OneOf(&[Scope::Act]),
+            ("zerofleet.replay.v1.Replay", "Choose" | "Revise") => OneOf(&[Scope::Revise]),
             ("zerofleet.replay.v1.Replay", "Sample" | "UpdatePriorities" | "Report") => OneOf(&[Scope::Train]),
             ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
@@ -224,12 +228,12 @@ mod tests {
         let scopes: Scopes = "train,act".parse().unwrap();
         assert_eq!(scopes.to_string(), "act, train");
         let error = "act,Train".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope `Train`: write act, train, infer, admin");
+        assert_eq!(error, "invalid scope `Train`: write act, revise, train, infer, admin");
     }
 
     #[test]
     fn a_long_word_in_place_of_scopes_is_not_quoted_because_it_may_be_a_token() {
         let error = "0123456789abcdef-a-token".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope of 24 bytes: write act, train, infer, admin");
+        assert_eq!(error, "invalid scope of 24 bytes: write act, revise, train, infer, admin");
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Context;
 use service::SecuritySection;
 
-use super::fault::Service;
+use super::fault::{ACTORS, Service};
 use crate::process::{program, run};
 
 /// The files of a client and the keys that name them.
@@ -40,8 +40,9 @@ impl Secrets {
     pub(super) fn new(folder: &Path, names: &[String]) -> anyhow::Result<Self> {
         let secrets = Self { made: folder.join("made"), used: folder.join("used"), names: names.join(",") };
         secrets.make(&[])?;
-        for (role, own) in Service::all().into_iter().map(|service| (service.role().name(), secrets.of(service))) {
-            CLIENT.iter().chain(&SERVER).try_for_each(|(_, file)| secrets.give(role, &own, file))?;
+        for service in Service::all() {
+            let (role, own) = (role(service), secrets.of(service));
+            CLIENT.iter().chain(&SERVER).try_for_each(|(_, file)| secrets.give(&role, &own, file))?;
         }
         CLIENT.iter().try_for_each(|(_, file)| secrets.give(OPERATOR, &secrets.used.join(OPERATOR), file))?;
         Ok(secrets)
@@ -75,12 +76,13 @@ impl Secrets {
     pub(super) fn renew(&self, service: Service) -> anyhow::Result<()> {
         self.make(&["--renew"])?;
         let own = self.of(service);
-        RENEWED.iter().try_for_each(|file| self.give(service.role().name(), &own, file))
+        RENEWED.iter().try_for_each(|file| self.give(&role(service), &own, file))
     }
 
     fn make(&self, options: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(program("xtask")?);
-        run(command.args(["certs", "--names", &self.names]).args(options).arg("--out").arg(&self.made))?;
+        let command = command.args(["certs", "--names", &self.names, "--actors"]).arg(ACTORS.to_string());
+        run(command.args(options).arg("--out").arg(&self.made))?;
         Ok(())
     }
 
@@ -97,5 +99,13 @@ impl Secrets {
 
     fn of(&self, service: Service) -> PathBuf {
         self.used.join(service.to_string().replace(' ', "-"))
+    }
+}
+
+/// The folder of the credentials of a process: each actor has a token that inserts as no other.
+fn role(service: Service) -> String {
+    match service {
+        Service::Actor(id) => format!("actor-{id}"),
+        other => other.role().name().to_owned(),
     }
 }

@@ -47,23 +47,40 @@ async fn may_sample(server: &Server) -> Result<(), Status> {
     server.client.clone().sample(tokio_stream::once(open(1))).await.map(drop)
 }
 
+/// An unknown trajectory is not found, after the scope is checked.
+async fn may_revise(server: &Server) -> Result<(), Status> {
+    let [chosen, revised] = [
+        server.client.clone().choose(v1::ChooseRequest::default()).await.map(drop),
+        server.client.clone().revise(v1::ReviseRequest::default()).await.map(drop),
+    ]
+    .map(|answer| answer.or_else(|status| if status.code() == Code::PermissionDenied { Err(status) } else { Ok(()) }));
+    assert_eq!(chosen.is_ok(), revised.is_ok());
+    revised
+}
+
 async fn may_release(server: &Server) -> Result<(), Status> {
     let request = v1::ReleaseRequest { suspect: Some(v1::release_request::Suspect::Actor(1)) };
     server.client.clone().release(request).await.map(drop)
 }
 
 #[tokio::test]
-async fn the_scopes_of_a_token_decide_on_inserts_samples_and_releases_but_not_on_stats() {
+async fn the_scopes_of_a_token_decide_on_inserts_revisions_samples_and_releases_but_not_on_stats() {
     for (scopes, allowed) in [
-        ("act", [true, false, false]),
-        ("train", [false, true, false]),
-        ("admin", [false, false, true]),
-        ("infer", [false, false, false]),
-        ("act,train,admin", [true, true, true]),
+        ("act", [true, false, false, false]),
+        ("revise", [false, true, false, false]),
+        ("train", [false, false, true, false]),
+        ("admin", [false, false, false, true]),
+        ("infer", [false, false, false, false]),
+        ("act,revise,train,admin", [true, true, true, true]),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let server = serve_to(directory.path(), scopes).await;
-        let answers = [may_insert(&server).await, may_sample(&server).await, may_release(&server).await];
+        let answers = [
+            may_insert(&server).await,
+            may_revise(&server).await,
+            may_sample(&server).await,
+            may_release(&server).await,
+        ];
         for (answer, allowed) in answers.into_iter().zip(allowed) {
             match answer {
                 Ok(()) => assert!(allowed, "{scopes}"),
