@@ -4,8 +4,8 @@
 //! A server opens [`Security`] from the `[security]` of its run file and passes it to [`incoming`](crate::incoming()),
 //! which terminates TLS, and to [`server`](crate::server()), which checks the scopes and the quota of every call. A
 //! client's [`Credentials`] hold the authorities that it trusts, its certificate and its token; those of a process are
-//! set once, by [`use_credentials`], for every channel that it opens. Files are read again when they change. With no
-//! key set, a server accepts every call and a client sends no credentials.
+//! set once, by [`use_credentials`], for every channel that it opens. Threads read the files again. With no key set,
+//! a server accepts every call and a client sends no credentials.
 
 mod caller;
 mod certificates;
@@ -26,7 +26,7 @@ mod watched;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use caller::Caller;
 pub(crate) use certificates::client_name;
@@ -44,9 +44,9 @@ use guard::Access;
 use quota::Quota;
 use scope::Holder;
 pub(crate) use tls::ServerTls;
-use watched::Watched;
+use watched::{Times, Watched};
 
-/// Files are checked for changes at most this often, when a connection or a call arrives.
+/// The interval at which files are read again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The times of connections.
@@ -85,19 +85,26 @@ impl Security {
 
     fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
         section.check()?;
-        let tls = section.serves_tls().then(|| Watched::open(tls::server_files(section), interval, tls::server));
-        let tokens = || Watched::open(vec![("security.tokens", section.tokens.clone())], interval, tokens::of_files);
+        let unusable_max = match section.unusable_seconds_max {
+            0 => Duration::MAX,
+            seconds => Duration::from_secs(seconds.into()),
+        };
+        let times = Times { interval, unusable_max };
+        let tls = section.serves_tls().then(|| Watched::open(tls::server_files(section), times, tls::server));
+        let tls = tls.transpose()?.map(Arc::new);
+        let tokens = || Watched::open(vec![("security.tokens", section.tokens.clone())], times, tokens::of_files);
         let access = if is_set(&section.tokens) {
             Access::Tokens(Arc::new(tokens()?))
         } else if is_set(&section.client_ca) {
             let named = ("security.client_scopes", section.client_scopes.clone());
             let files = is_set(&section.client_scopes).then_some(named).into_iter().collect();
-            Access::Certificates(Arc::new(Watched::open(files, interval, certificates::of_files)?))
+            Access::Certificates(Arc::new(Watched::open(files, times, certificates::of_files)?))
         } else {
             Access::Open
         };
-        let guard = Guard::new(access, Quota::new(section.requests_per_second_max));
-        Ok(Self { tls: tls.transpose()?.map(Arc::new), guard, timing: Timing::default() })
+        let clients = tls.as_ref().filter(|_| is_set(&section.client_ca)).map(|tls| tls.usable());
+        let guard = Guard::new(access, clients, Quota::new(section.requests_per_second_max));
+        Ok(Self { tls, guard, timing: Timing::default() })
     }
 
     /// The TLS settings of new connections; `None`: no TLS.
@@ -108,7 +115,8 @@ impl Security {
     /// Returns a holder by whom calls of `peer` were accepted and whose token or certificate would be accepted no
     /// longer, or with other scopes.
     pub(crate) fn no_longer_accepted(&self, peer: &Peer) -> Option<Arc<Holder>> {
-        peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder))
+        let now = Instant::now();
+        peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder, now))
     }
 
     /// The layer that checks calls.

@@ -24,8 +24,8 @@ const DEADLINE: Duration = Duration::from_secs(180);
 const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights"];
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
-/// several boards, categorical values, refusals, accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 40] = [
+/// several boards, categorical values, refusals, accelerators, credentials and trace spans.
+const NOT_SEEN_HERE: [&str; 41] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -65,6 +65,7 @@ const NOT_SEEN_HERE: [&str; 40] = [
     "zerofleet_learner_targets_total",
     "zerofleet_replay_defects_total",
     "zerofleet_replay_revision_lag_versions",
+    "zerofleet_security_files_usable_seconds",
     "zerofleet_telemetry_spans_total",
 ];
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ConfigError;
 
 /// The section `[security]`: certificates and tokens, each as the path of a file that is reloaded when it changes.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecuritySection {
     /// The server's certificate chain (PEM). If empty, TLS is off.
@@ -29,6 +29,9 @@ pub struct SecuritySection {
     pub client_scopes: PathBuf,
     /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
     pub tokens: PathBuf,
+    /// The time for which files by which clients are known may be unreadable or invalid, in seconds, before the server
+    /// refuses all calls but those of health; 0: they may be for ever.
+    pub unusable_seconds_max: u32,
     /// The calls that one client may begin per second, counted by its token or else its address; 0 means no limit.
     pub requests_per_second_max: u32,
     /// True to let a server that requires neither client certificates nor tokens listen on other addresses than
@@ -42,6 +45,28 @@ pub struct SecuritySection {
     pub client_key: PathBuf,
     /// A file that contains only the token that this process sends to servers.
     pub token_file: PathBuf,
+}
+
+impl Default for SecuritySection {
+    fn default() -> Self {
+        let not_set = PathBuf::new;
+        Self {
+            certificate: not_set(),
+            key: not_set(),
+            client_ca: not_set(),
+            crl: not_set(),
+            client_scopes: not_set(),
+            tokens: not_set(),
+            // A person who gets the alert can act, and a credential that was withdrawn is not accepted for long.
+            unusable_seconds_max: 3600,
+            requests_per_second_max: 0,
+            insecure_bind: false,
+            ca: not_set(),
+            client_certificate: not_set(),
+            client_key: not_set(),
+            token_file: not_set(),
+        }
+    }
 }
 
 impl SecuritySection {

@@ -6,7 +6,7 @@ use service::security::is_set;
 use service::{ConfigError, SecuritySection};
 use tonic::codegen::http::HeaderValue;
 
-use super::watched::{Fault, Watched};
+use super::watched::{Fault, Times, Watched};
 use super::{LOOK_INTERVAL, tls};
 
 /// The credentials of this process, and the section that they were read from.
@@ -31,9 +31,10 @@ impl Credentials {
 
     pub(super) fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
         section.check()?;
-        let tls = is_set(&section.ca).then(|| Watched::open(tls::client_files(section), interval, tls::client));
-        let token =
-            || Watched::open(vec![("security.token_file", section.token_file.clone())], interval, authorization);
+        // It is for servers to refuse credentials that were withdrawn: a client keeps its own.
+        let times = Times { interval, unusable_max: Duration::MAX };
+        let tls = is_set(&section.ca).then(|| Watched::open(tls::client_files(section), times, tls::client));
+        let token = || Watched::open(vec![("security.token_file", section.token_file.clone())], times, authorization);
         let authorization = is_set(&section.token_file).then(token);
         Ok(Self { tls: tls.transpose()?.map(Arc::new), authorization: authorization.transpose()?.map(Arc::new) })
     }

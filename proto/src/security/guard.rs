@@ -19,7 +19,7 @@ use super::request_body::RequestBody;
 use super::request_limits::RequestLimits;
 use super::scope::{Credential, Holder, Need};
 use super::tokens::Tokens;
-use super::watched::Watched;
+use super::watched::{Usable, Watched};
 use crate::status::retry_after;
 
 /// The source of a client's scopes.
@@ -39,16 +39,32 @@ pub(super) enum Access {
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     access: Access,
+    /// The files by which clients are known.
+    files: Vec<Arc<Usable>>,
     quota: Option<Arc<Quota>>,
 }
 
 impl Guard {
-    pub(super) fn new(access: Access, quota: Option<Quota>) -> Self {
-        Self { access, quota: quota.map(Arc::new) }
+    /// `clients` are the files by which certificates of clients are verified, if they are.
+    pub(super) fn new(access: Access, clients: Option<Arc<Usable>>, quota: Option<Quota>) -> Self {
+        let named = match &access {
+            Access::Open => None,
+            Access::Tokens(tokens) => Some(tokens.usable()),
+            Access::Certificates(scopes) => Some(scopes.usable()),
+        };
+        Self { access, files: clients.into_iter().chain(named).collect(), quota: quota.map(Arc::new) }
     }
 
     /// The client that a call is from; `None` where no credentials are required.
-    fn holder(&self, headers: &HeaderMap, certificate: Option<&str>) -> Option<Result<Arc<Holder>, Status>> {
+    pub(super) fn holder(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&str>,
+        now: Instant,
+    ) -> Option<Result<Arc<Holder>, Status>> {
+        if let Err(status) = self.check_files(now) {
+            return Some(Err(status));
+        }
         match &self.access {
             Access::Open => None,
             Access::Tokens(tokens) => Some(tokens.current().holder(headers)),
@@ -56,8 +72,15 @@ impl Guard {
         }
     }
 
-    /// Returns true if a call of `holder` would be accepted as before.
-    pub(super) fn accepts(&self, holder: &Holder) -> bool {
+    fn check_files(&self, now: Instant) -> Result<(), Status> {
+        self.files.iter().try_for_each(|files| files.check(now))
+    }
+
+    /// Returns true if a call of `holder` would be accepted at `now` as before.
+    pub(super) fn accepts(&self, holder: &Holder, now: Instant) -> bool {
+        if self.check_files(now).is_err() {
+            return false;
+        }
         match (&self.access, &holder.credential) {
             (Access::Open, _) => true,
             (Access::Tokens(tokens), Credential::Token(digest)) => {
@@ -89,14 +112,14 @@ impl Guard {
 
     /// Checks a call and returns its caller. The permit is that of a call on a connection that has shown no accepted
     /// credentials.
-    fn check(
+    pub(super) fn check(
         &self,
         path: &str,
         headers: &HeaderMap,
         peer: Option<&Peer>,
         now: Instant,
     ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
-        let holder = self.holder(headers, peer.and_then(|peer| peer.certificate_name.as_deref()));
+        let holder = self.holder(headers, peer.and_then(|peer| peer.certificate_name.as_deref()), now);
         if let Some(quota) = &self.quota {
             let client = match &holder {
                 Some(Ok(holder)) => Client::Holder(Arc::clone(&holder.name)),

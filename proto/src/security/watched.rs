@@ -1,10 +1,18 @@
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use metrics::gauge;
 use service::ConfigError;
+use tonic::Status;
+
+/// The largest file: lists of revoked certificates have megabytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A key of the run file and the file that it names.
 pub(super) type Named = (&'static str, PathBuf);
@@ -17,93 +25,279 @@ pub(super) struct Fault {
     pub(super) reason: String,
 }
 
+/// The times of watched files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// The interval at which a thread reads the files again. Zero, in tests: with each use, without a thread.
+    pub(super) interval: Duration,
+    /// See [`Usable::check`].
+    pub(super) unusable_max: Duration,
+}
+
 type Contents = Vec<Vec<u8>>;
 type Build<T> = fn(&[Vec<u8>]) -> Result<T, Fault>;
 
 /// A value built from files, and built again when they change.
 ///
-/// Contents are compared rather than modification times: a mounted secret is replaced by a symbolic link, and two
-/// writes may have the same timestamp. The files are a few kilobytes and are read on demand, so that no background task
-/// is needed.
+/// A thread reads the files, so that no call waits for a volume that hangs. Contents are compared rather than
+/// modification times: a mounted secret is replaced by a symbolic link, and two writes may have the same timestamp.
 pub(super) struct Watched<T> {
-    files: Vec<Named>,
-    build: Build<T>,
+    files: Arc<Files<T>>,
     interval: Duration,
+    /// Ends the thread when dropped. It is not joined: a read of a volume that hangs does not return.
+    _ends: Sender<()>,
+}
+
+struct Files<T> {
+    names: Vec<Named>,
+    build: Build<T>,
     value: ArcSwap<T>,
-    last_read: Mutex<LastRead>,
+    usable: Arc<Usable>,
+    last: Mutex<LastRead>,
 }
 
-/// The result of the last read.
 struct LastRead {
-    at: Instant,
-    /// The contents, or the error of reading them.
-    found: Result<Contents, String>,
+    /// The contents in use.
+    contents: Contents,
+    /// The reason for which the files cannot be used now.
+    error: Option<String>,
 }
 
-impl<T> Watched<T> {
-    /// Reads the files and builds the value; later reads are at least `interval` apart.
+/// The time at which some files could last be read and used.
+#[derive(Debug)]
+pub(super) struct Usable {
+    key: &'static str,
+    last: Mutex<Instant>,
+    unusable_max: Duration,
+}
+
+impl Usable {
+    fn set(&self, now: Instant) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let key = self.key.trim_start_matches("security.");
+        gauge!("zerofleet_security_files_usable_seconds", "key" => key).set(now.as_secs_f64());
+    }
+
+    /// Checks at `now` that the files could be used within the last `unusable_max`. After that, credentials are refused
+    /// that may have been withdrawn in a file which cannot be read.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE`, with the key.
+    pub(super) fn check(&self, now: Instant) -> Result<(), Status> {
+        let pause = now.saturating_duration_since(*self.last.lock().unwrap_or_else(PoisonError::into_inner));
+        if pause <= self.unusable_max {
+            return Ok(());
+        }
+        let (key, seconds) = (self.key, pause.as_secs());
+        Err(Status::unavailable(format!("this server has not been able to use the files of {key} for {seconds} s")))
+    }
+}
+
+impl<T: Send + Sync + 'static> Watched<T> {
+    /// Reads the files and builds the value, and watches the files from then on.
     ///
     /// # Errors
     /// Names the key of a file that cannot be read or that `build` rejects.
-    pub(super) fn open(files: Vec<Named>, interval: Duration, build: Build<T>) -> Result<Self, ConfigError> {
-        let contents = read(&files).map_err(|(key, reason)| ConfigError::invalid(key, reason))?;
-        let value = build(&contents).map_err(|fault| {
-            let (key, path) = &files[fault.file];
-            ConfigError::invalid(*key, format!("{}: {}", path.display(), fault.reason))
-        })?;
-        let last_read = LastRead { at: Instant::now(), found: Ok(contents) };
-        Ok(Self { files, build, interval, value: ArcSwap::from_pointee(value), last_read: Mutex::new(last_read) })
+    pub(super) fn open(names: Vec<Named>, times: Times, build: Build<T>) -> Result<Self, ConfigError> {
+        let invalid = |(key, reason)| ConfigError::invalid(key, reason);
+        let contents = read(&names).map_err(invalid)?;
+        let value = made(&names, build, &contents).map_err(invalid)?;
+        let Times { interval, unusable_max } = times;
+        // Scopes of certificates may be those of the services alone, without a file.
+        let key = names.first().map_or("security.client_scopes", |(key, _)| key);
+        let now = Instant::now();
+        let usable = Arc::new(Usable { key, last: Mutex::new(now), unusable_max });
+        usable.set(now);
+        let last = Mutex::new(LastRead { contents, error: None });
+        let files = Arc::new(Files { names, build, value: ArcSwap::from_pointee(value), usable, last });
+        let (ends, ended) = channel();
+        if !interval.is_zero() {
+            let files = Arc::clone(&files);
+            let watch = move || {
+                while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    files.look(Instant::now());
+                }
+            };
+            let thread = std::thread::Builder::new().name("security-files".to_owned()).spawn(watch);
+            thread.map_err(|error| invalid((key, format!("cannot start the thread that reads it: {error}"))))?;
+        }
+        Ok(Self { files, interval, _ends: ends })
     }
 
-    /// The value of the files as they are now. If the files cannot be read or used, the value stays as it was and the
-    /// error is logged once.
+    /// The value of the files when they could last be used.
     pub(super) fn current(&self) -> Arc<T> {
-        // Calls during another call's read use the previous value.
-        if let Ok(mut last_read) = self.last_read.try_lock()
-            && last_read.at.elapsed() >= self.interval
-        {
-            self.read_again(&mut last_read);
+        if self.interval.is_zero() {
+            self.files.look(Instant::now());
         }
-        self.value.load_full()
+        self.files.value.load_full()
     }
 
-    fn read_again(&self, last: &mut LastRead) {
-        last.at = Instant::now();
-        let found = read(&self.files).map_err(|(key, reason)| format!("{key}: {reason}"));
-        if found == last.found {
-            return;
-        }
-        let made = match &found {
-            Ok(contents) => (self.build)(contents).map_err(|fault| {
-                let (key, path) = &self.files[fault.file];
-                format!("{key}: {}: {}", path.display(), fault.reason)
-            }),
-            Err(reason) => Err(reason.clone()),
-        };
-        last.found = found;
-        let keys: Vec<_> = self.files.iter().map(|(key, _)| *key).collect();
-        match made {
-            Ok(value) => {
-                self.value.store(Arc::new(value));
-                tracing::info!(?keys, "reloaded changed files of [security]");
+    /// The time at which the files could last be used.
+    pub(super) fn usable(&self) -> Arc<Usable> {
+        Arc::clone(&self.files.usable)
+    }
+}
+
+impl<T> Files<T> {
+    /// Reads the files. If they cannot be read or used, the value stays as it was and the error is logged once.
+    fn look(&self, now: Instant) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = read(&self.names).and_then(|contents| {
+            let is_new = contents != last.contents;
+            let value = is_new.then(|| made(&self.names, self.build, &contents)).transpose()?;
+            Ok(value.map(|value| (contents, value)))
+        });
+        let keys: Vec<_> = self.names.iter().map(|(key, _)| *key).collect();
+        match changed {
+            Ok(changed) => {
+                if let Some((contents, value)) = changed {
+                    self.value.store(Arc::new(value));
+                    last.contents = contents;
+                    tracing::info!(?keys, "reloaded changed files of [security]");
+                }
+                last.error = None;
+                self.usable.set(now);
             }
-            Err(error) => {
-                tracing::error!(?keys, error, "changed files of [security] cannot be used; keeping the previous ones")
+            Err((key, reason)) => {
+                let error = format!("{key}: {reason}");
+                if last.error.as_ref() != Some(&error) {
+                    tracing::error!(?keys, error, "files of [security] cannot be used; keeping the previous ones");
+                    last.error = Some(error);
+                }
             }
         }
     }
 }
 
-fn read(files: &[Named]) -> Result<Contents, (&'static str, String)> {
+fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
     let one = |(key, path): &Named| {
-        std::fs::read(path).map_err(|error| (*key, format!("cannot read {}: {error}", path.display())))
+        read_file(path).map_err(|error| (*key, format!("cannot read {}: {error}", path.display())))
     };
-    files.iter().map(one).collect()
+    names.iter().map(one).collect()
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // To open a FIFO would wait for a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 {
+        0..=FILE_BYTES_MAX => Ok(bytes),
+        _ => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
+    }
+}
+
+fn made<T>(names: &[Named], build: Build<T>, contents: &[Vec<u8>]) -> Result<T, (&'static str, String)> {
+    build(contents).map_err(|fault| {
+        let (key, path) = &names[fault.file];
+        (*key, format!("{}: {}", path.display(), fault.reason))
+    })
 }
 
 /// Leaves the value out: it is secret.
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Watched").field("files", &self.files.names).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::TryLockError;
+    use std::thread::{park, yield_now};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// A file that is read, with its folder. To build `hang` takes for ever, as a read of a volume may.
+    fn watched(interval: Duration) -> (TempDir, Arc<Watched<Vec<u8>>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let names = vec![("security.tokens", folder.path().join("tokens"))];
+        std::fs::write(&names[0].1, "old").unwrap();
+        let build: Build<Vec<u8>> = |files| match &files[0][..] {
+            b"hang" => loop {
+                park();
+            },
+            contents => Ok(contents.to_vec()),
+        };
+        let watched = Watched::open(names, Times { interval, unusable_max: HOUR }, build).unwrap();
+        (folder, Arc::new(watched))
+    }
+
+    fn replace(folder: &TempDir, contents: &str) {
+        std::fs::write(folder.path().join("new"), contents).unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("tokens")).unwrap();
+    }
+
+    fn replace_with_fifo(folder: &TempDir) {
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        std::fs::rename(fifo, folder.path().join("tokens")).unwrap();
+    }
+
+    /// The value, which must come at once also while the files cannot be read.
+    fn current(watched: &Arc<Watched<Vec<u8>>>) -> Vec<u8> {
+        let (sender, value) = channel();
+        let watched = Arc::clone(watched);
+        std::thread::spawn(move || sender.send(watched.current().to_vec()));
+        value.recv_timeout(DEADLINE).expect("no call waits for files")
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < DEADLINE);
+            yield_now();
+        }
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_an_error_and_the_previous_contents_are_used() {
+        let (folder, watched) = watched(Duration::from_millis(1));
+        replace_with_fifo(&folder);
+        let is_refused =
+            |last: &LastRead| last.error.as_ref().is_some_and(|it| it.ends_with("it is not a regular file"));
+        wait_until(|| watched.files.last.try_lock().is_ok_and(|last| is_refused(&last)));
+        assert_eq!(current(&watched), b"old");
+        replace(&folder, "new");
+        wait_until(|| current(&watched) == b"new");
+    }
+
+    #[test]
+    fn a_read_that_does_not_return_delays_no_use_of_the_value() {
+        let (folder, watched) = watched(Duration::from_millis(1));
+        replace(&folder, "hang");
+        let is_locked = || matches!(watched.files.last.try_lock(), Err(TryLockError::WouldBlock));
+        // A read that returns is over soon.
+        wait_until(|| (0..10_000).all(|_| is_locked()));
+        assert_eq!(current(&watched), b"old");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_for_longer_than_the_limit_are_refused_until_they_can() {
+        let (folder, watched) = watched(HOUR);
+        let (files, start) = (&watched.files, Instant::now());
+        let look = |hours| {
+            files.look(start + hours * HOUR);
+            files.usable.check(start + hours * HOUR)
+        };
+        look(2).unwrap();
+        replace_with_fifo(&folder);
+        look(3).unwrap();
+        replace(&folder, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
+        let message = look(4).unwrap_err().message().to_owned();
+        assert_eq!(message, "this server has not been able to use the files of security.tokens for 7200 s");
+        std::fs::remove_file(folder.path().join("tokens")).unwrap();
+        look(5).unwrap_err();
+        replace(&folder, "old");
+        look(6).unwrap();
     }
 }

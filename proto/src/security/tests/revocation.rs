@@ -1,6 +1,10 @@
 //! Credentials that are taken away while streams are open.
 
+use std::time::Instant;
+
 use tonic::Code;
+use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
 
 use super::authority::Issued;
 use super::certificates::{requiring_clients, showing};
@@ -119,4 +123,28 @@ fn a_revocation_list_needs_client_certificates_and_must_hold_a_list() {
     assert!(empty.starts_with("security.crl: ") && empty.ends_with("no certificate revocation list in PEM"), "{empty}");
     let alone = SecuritySection { crl: files.path("empty"), ..SecuritySection::default() };
     assert!(refused(alone).starts_with("security.client_ca: "));
+}
+
+#[test]
+fn after_the_time_without_usable_files_no_credentials_are_accepted_and_health_is() {
+    let (files, authority) = (Files::new(), Authority::new());
+    let by_tokens = taking(&files, &[line("actor", "act", "one")]);
+    let by_certificates = requiring_clients(&files, authority.certificate("127.0.0.1"), &authority);
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer one"))]);
+    for section in [by_tokens, by_certificates] {
+        for (unusable_seconds_max, refused) in [(7200, false), (3600, true), (0, false)] {
+            let section = SecuritySection { unusable_seconds_max, ..section.clone() };
+            // The files are not read again meanwhile.
+            let guard = Security::open_looking(&section, Duration::MAX).unwrap().guard();
+            let now = Instant::now();
+            let later = now + Duration::from_secs(5400);
+            let check = |path, now| guard.check(path, &headers, None, now).map(|(caller, _)| caller);
+            check("/zerofleet.replay.v1.Replay/Stats", now).unwrap();
+            let code = check("/zerofleet.replay.v1.Replay/Stats", later).err().map(|status| status.code());
+            assert_eq!(code, refused.then_some(Code::Unavailable), "{unusable_seconds_max}");
+            check("/grpc.health.v1.Health/Check", later).unwrap();
+            let holder = guard.holder(&headers, None, now).unwrap().unwrap();
+            assert_eq!([now, later].map(|at| guard.accepts(&holder, at)), [true, !refused]);
+        }
+    }
 }
