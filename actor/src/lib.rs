@@ -95,8 +95,8 @@ async fn play(
     let uploader = Uploader::start(&settings, servers.clone(), epoch, state_dir, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let freshness = Freshness { away: subscriber.away(), most: settings.weights_away_max };
-    let workers =
-        Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain, &servers)?;
+    let (drain, health) = (&context.drain, &context.health);
+    let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, drain, health, &servers)?;
     let uploaded = uploader.run(workers.finished, &context.drain).await;
     // Whatever ended the upload, the threads must not outlive it.
     context.drain.start();

@@ -52,6 +52,7 @@ impl<G: Game> Reanalyst<G> {
         // As in self-play, a process does not continue with some of its threads.
         let _ends_together = self.around.drain.token().drop_guard();
         while !self.around.drain.started() {
+            service::beat();
             self.swap_weights();
             if self.network.is_none() {
                 self.around.idle_until_weights();

@@ -16,7 +16,7 @@ use proto::servers::Servers;
 use proto::weights::Published;
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
-use service::{Drain, DrainPipe, Readiness};
+use service::{Drain, DrainPipe, Health, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -35,6 +35,9 @@ pub(crate) mod tests;
 const FINISHED_PER_THREAD_MAX: usize = 16;
 /// The number of consecutive failures of the backend after which the process exits, so that its supervisor decides.
 pub(crate) const FAILURES_MAX: u32 = 5;
+/// A thread that ends no batch for this long has stalled, beside the time of environments: the first batch of a network
+/// waits for its trial, and a batch of a large one takes seconds.
+const STALLED_AFTER: Duration = Duration::from_secs(300);
 /// The time between two tries of a failing backend.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -65,6 +68,7 @@ impl Workers {
         freshness: Freshness,
         readiness: Readiness,
         drain: &Drain,
+        health: &Health,
         servers: &Servers,
     ) -> anyhow::Result<Self> {
         let (Chosen { backend, threads: all }, cache_positions) = (evaluators, settings.actor.cache_positions);
@@ -94,7 +98,10 @@ impl Workers {
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let outside = outside(settings, &drain)?;
+            let environment = settings.environment.as_ref().map_or(Duration::ZERO, bridge::Settings::call_time_max);
+            let beats = health.heartbeat("selfplay", STALLED_AFTER + environment);
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
+                let _beats = beats.of_thread();
                 // Before it allocates, so that its memory is close to its cpu.
                 pinning.pin(index);
                 let play = Play::new(game, selfplay, discount, seed);
@@ -114,7 +121,9 @@ impl Workers {
                 let name = format!("reanalysis-{index}");
                 let builder = std::thread::Builder::new().name(name.clone());
                 let game = settings.game.rules();
+                let beats = health.heartbeat("reanalysis", STALLED_AFTER);
                 let thread = builder.spawn(move || {
+                    let _beats = beats.of_thread();
                     pinning.pin(count + index);
                     let searches = Reanalysis::new(game.clone(), selfplay, discount, seed);
                     Reanalyst::new(game, searches, desk, share, around).run()
@@ -243,12 +252,13 @@ impl ThreadContext {
     /// Waits for `event`, at most until the process drains, for which it returns `None`; no time of self-play is
     /// counted. A timer must be created inside `event`, because it needs the runtime.
     pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
-        self.runtime.block_on(async {
+        let event = async {
             tokio::select! {
                 () = self.drain.wait() => None,
                 result = event => Some(result),
             }
-        })
+        };
+        service::waiting(|| self.runtime.block_on(event))
     }
 
     /// Waits as [`idle`](Self::idle) does; the time is counted as waiting of self-play for `part`.
@@ -460,7 +470,8 @@ impl<G: Game> Worker<G> {
                 Err(TrySendError::Closed(_)) => return Err(mpsc::error::SendError(())),
                 Err(TrySendError::Full(episode)) => {
                     let start = Instant::now();
-                    self.around.finished.blocking_send(episode).map_err(|_| mpsc::error::SendError(()))?;
+                    let sent = service::waiting(|| self.around.finished.blocking_send(episode));
+                    sent.map_err(|_| mpsc::error::SendError(()))?;
                     let time = start.elapsed();
                     // Each wait is reported as soon as it ends, since it may be long.
                     metrics::waited("replay", time);

@@ -27,6 +27,10 @@ const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 /// The accepted versions that are served: fetches of the one before the newest can end.
 const VERSIONS_SERVED: usize = 2;
 
+/// The measuring thread has stalled if it makes no move in a match or episode for this long, beside the time of
+/// environments: all games of a match search together, on one core.
+const STALLED_AFTER: Duration = Duration::from_secs(1800);
+
 /// The longest time that fetches in progress may continue after measuring has ended.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
@@ -59,6 +63,8 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     };
     let (done, ended) = oneshot::channel();
     let builder = thread::Builder::new().name("measure".to_owned());
+    let environment = settings.environment.as_ref().map_or(Duration::ZERO, bridge::Settings::call_time_max);
+    let stalled_after = STALLED_AFTER + environment;
     let outside = match (&settings.game, &settings.environment) {
         (GameKind::Recorded(described), Some(environment)) => {
             let drain = context.drain.pipe().context("open a pipe for the drain")?;
@@ -70,8 +76,13 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     if let Some(start) = outside {
         worker = worker.outside(Outside::new(start));
     }
-    // The receiver is dropped only when the process ends.
-    let thread = builder.spawn(move || drop(done.send(worker.run()))).context("start the measuring thread")?;
+    let beats = context.health.heartbeat("measure", stalled_after);
+    let work = move || {
+        let _beats = beats.of_thread();
+        // The receiver is dropped only when the process ends.
+        drop(done.send(worker.run()));
+    };
+    let thread = builder.spawn(work).context("start the measuring thread")?;
     context.readiness.ready();
     // The worker returns without further signals once the process drains.
     let outcome = ended.await.map(forgive_drained);
@@ -155,6 +166,7 @@ struct Connections {
 
 impl Environment for Connections {
     fn newest(&mut self) -> Option<Arc<Published>> {
+        service::beat();
         self.weights.borrow_and_update().clone()
     }
 
@@ -163,18 +175,20 @@ impl Environment for Connections {
     }
 
     fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
+        service::beat();
         if self.drain.started() {
             return ControlFlow::Break(());
         }
         if duration.is_zero() {
             return ControlFlow::Continue(());
         }
-        self.runtime.block_on(async {
+        let event = async {
             tokio::select! {
                 () = self.drain.wait() => ControlFlow::Break(()),
                 () = tokio::time::sleep(duration) => ControlFlow::Continue(()),
             }
-        })
+        };
+        service::waiting(|| self.runtime.block_on(event))
     }
 
     fn accept(&mut self, Published { manifest, bytes }: &Published) {
@@ -185,7 +199,7 @@ impl Environment for Connections {
     }
 
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()> {
-        self.runtime.block_on(async {
+        let event = async {
             let changed = async {
                 if self.weights.changed().await.is_err() {
                     // The subscriber has ended, so the only remaining event is the drain.
@@ -197,6 +211,43 @@ impl Environment for Connections {
                 () = changed => ControlFlow::Continue(()),
                 () = tokio::time::sleep(at_most) => ControlFlow::Continue(()),
             }
-        })
+        };
+        service::waiting(|| self.runtime.block_on(event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use service::Health;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_measures_stalls_and_one_that_waits_for_weights_does_not() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let waits: [fn(&mut Connections, Duration) -> ControlFlow<()>; 2] =
+            [Connections::wait_for_weights, Connections::sleep];
+        for wait in waits {
+            let (drain, health) = (Drain::new(), Health::default());
+            let (_weights, newest) = watch::channel(None);
+            let (handle, drained) = (runtime.handle().clone(), drain.clone());
+            let mut connections = Connections { runtime: handle, weights: newest, publisher: None, drain: drained };
+            let beats = health.heartbeat("measure", STALLED_AFTER);
+            let problem = || health.problem(Instant::now() + 2 * STALLED_AFTER);
+            assert!(problem().is_some_and(|it| it.starts_with("the thread measure has stalled")));
+            thread::scope(|scope| {
+                let _ends = drain.token().drop_guard();
+                let waiting = scope.spawn(move || {
+                    let _beats = beats.of_thread();
+                    wait(&mut connections, Duration::MAX)
+                });
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while problem().is_some() {
+                    assert!(Instant::now() < deadline);
+                    thread::yield_now();
+                }
+                assert!(!waiting.is_finished());
+            });
+        }
     }
 }

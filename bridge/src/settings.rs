@@ -49,6 +49,12 @@ pub enum Channels {
 }
 
 impl Settings {
+    /// The longest time of a call: processes that hang are replaced, and others may have to start meanwhile.
+    #[must_use]
+    pub fn call_time_max(&self) -> Duration {
+        2 * (self.step_timeout + self.start_timeout)
+    }
+
     /// Returns the settings of one process with 64 environments, from the `python3` of the search path.
     #[must_use]
     pub fn new(environment: impl Into<String>, folder: impl Into<PathBuf>) -> Self {

@@ -15,7 +15,7 @@ use game::ObservationShape;
 use inference::{Batch, Error, Predictions};
 use parking_lot::{Condvar, Mutex};
 use proto::limits::request_positions_max;
-use service::Drain;
+use service::{Drain, Health};
 use tokio::sync::oneshot;
 
 pub use counts::Counts;
@@ -30,6 +30,9 @@ pub(crate) mod tests;
 
 /// The interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A thread whose batch takes this long has stalled: the first one on an accelerator takes seconds.
+const STALLED_AFTER: Duration = Duration::from_secs(300);
 
 /// Weights versions after the newest that a request may wait for. More than one, since a server that loads a version
 /// while others are published skips those between.
@@ -359,6 +362,7 @@ impl Engine {
         queue: QueueSettings,
         timeout: Duration,
         drain: &Drain,
+        health: &Health,
     ) -> anyhow::Result<(Self, Handle)> {
         let count = queue.evaluators;
         let state =
@@ -369,8 +373,10 @@ impl Engine {
         for index in 0..count {
             // If one thread ends, the process drains: running with fewer threads would hide a bug.
             let (shared, ends_together) = (Arc::clone(&shared), drain.token().drop_guard());
+            let beats = health.heartbeat("evaluate", STALLED_AFTER);
             let work = move || {
                 let _ends_together = ends_together;
+                let _beats = beats.of_thread();
                 Evaluating { shared, index, merged: None, predictions: Predictions::new() }.run();
             };
             let builder = std::thread::Builder::new().name(format!("evaluate-{index}"));
@@ -400,7 +406,7 @@ struct Evaluating {
 impl Evaluating {
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some((requests, reason)) = shared.take() {
+        while let Some((requests, reason)) = service::waiting(|| shared.take()) {
             self.evaluate(requests, reason);
         }
     }

@@ -11,7 +11,7 @@ use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
 use proto::security::{Security, use_credentials};
 use proto::weights::SubscriberSettings;
-use service::{Drain, Readiness};
+use service::{Drain, Health, Readiness};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tonic::server::NamedService as _;
@@ -47,7 +47,8 @@ async fn serve_evaluations(config: Config, context: service::Context) -> anyhow:
     let listener = service::net::bind(context.listen).await?;
     context.readiness.not_ready("waiting for the first weights");
     let evaluators = backend::choose(&settings.inference)?;
-    let running = start_on(settings, evaluators, security, listener, context.readiness, context.drain).await?;
+    let service::Context { readiness, health, drain, .. } = context;
+    let running = start_on(settings, evaluators, security, listener, readiness, health, drain).await?;
     tracing::info!(address = %running.address, "serving evaluations");
     running.finished().await
 }
@@ -83,7 +84,7 @@ pub async fn start(
     drain: Drain,
 ) -> anyhow::Result<Running> {
     let evaluators = backend::choose(&settings.inference)?;
-    start_on(settings, evaluators, Security::default(), listener, readiness, drain).await
+    start_on(settings, evaluators, Security::default(), listener, readiness, Health::default(), drain).await
 }
 
 /// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights from a file are served when
@@ -94,13 +95,14 @@ pub(crate) async fn start_on(
     security: Security,
     listener: TcpListener,
     readiness: Readiness,
+    health: Health,
     drain: Drain,
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     let versions = Arc::new(Versions::new(settings.inference.versions_kept));
     let timeout = Duration::from_millis(settings.inference.timeout_ms);
     let queue = QueueSettings::of(&settings.inference, threads);
-    let (engine, handle) = Engine::start(Arc::clone(&versions), queue, timeout, &drain)?;
+    let (engine, handle) = Engine::start(Arc::clone(&versions), queue, timeout, &drain, &health)?;
     let spec: Spec = settings.game.rules().spec().clone();
     let batch_max = settings.inference.batch_max;
     let counted = Arc::clone(&backend);

@@ -255,7 +255,9 @@ impl Group {
                 gpu: self.engine.gpu(),
             };
             self.reached(steps);
-            let Some(Formed { roster, interrupt }) = self.seek(candidate, stop)? else { return Ok(None) };
+            let Some(Formed { roster, interrupt }) = service::waiting(|| self.seek(candidate, stop))? else {
+                return Ok(None);
+            };
             self.generation = roster.generation;
             self.numbering.joined(&roster);
             let rank = roster.rank_of(self.own).unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::held_out::{Drawn, HeldOut, Split};
 use crate::pipeline::{BatchSettings, Reports, Source};
 use crate::priorities::Priorities;
 use crate::records::Records;
-use crate::training::{Start, Training};
+use crate::training::{STALLED_AFTER, Start, Training};
 use crate::turns::Turns;
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, group, memory, metrics, pipeline, seed};
@@ -78,6 +78,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
 
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
+    let beats = context.health.heartbeat("train", STALLED_AFTER);
     // The device is chosen before anything else of libtorch is used.
     let architecture = settings.architecture();
     let choose = {
@@ -136,11 +137,14 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let readiness = context.readiness.clone();
     let publish = move |manifest, bytes| publish(&publisher, &newest, &versions, manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
+    beats.beat();
+    let health = context.health.clone();
     let work = move || {
+        let _beats = beats.of_thread();
         let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
         let training = Training::new(settings, start, checkpoints, priorities);
-        training.run(&mut batches, &|| stop.is_cancelled(), group, publish)
+        training.run(&mut batches, &|| stop.is_cancelled(), group, &health, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the other tasks are then stopped.

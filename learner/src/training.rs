@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
+use service::Health;
 use service::trace::{self, Span};
 use training::Losses;
 use weights::{Architecture, Manifest, WeightsVersion};
@@ -101,6 +102,10 @@ pub(crate) struct Start {
     pub(crate) progress: Option<Progress>,
 }
 
+/// The training or the writing thread has stalled if a step or a file takes this long: steps of large networks on few
+/// cores and checkpoints on slow disks take minutes.
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(600);
+
 /// The time that the thread waits for a batch before it checks whether something else is due.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -151,6 +156,7 @@ impl Training {
         batches: &mut Batches,
         stop: &dyn Fn() -> bool,
         group: Option<Group>,
+        health: &Health,
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
         let published = Published::of_run(&self.settings.run.directory, self.settings.learner.versions_kept);
@@ -171,7 +177,11 @@ impl Training {
         }
         let (writing, jobs, written) = Writing::new();
         std::thread::scope(|scope| {
-            let work = move || writer.work(&jobs, &written);
+            let beats = health.heartbeat("write", STALLED_AFTER);
+            let work = move || {
+                let _beats = beats.of_thread();
+                writer.work(&jobs, &written);
+            };
             std::thread::Builder::new().name("write".into()).spawn_scoped(scope, work).context("start a thread")?;
             // It ends when `writing` is dropped, at the latest with the end of this call.
             match group {
@@ -187,7 +197,7 @@ impl Training {
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
         while !stop() {
             let waiting = Instant::now();
-            let received = batches.recv_timeout(POLL);
+            let received = service::waiting(|| batches.recv_timeout(POLL));
             metrics::spent("wait", waiting.elapsed());
             let training = Instant::now();
             match received {

@@ -112,7 +112,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
     /// Does every job until `jobs` closes. A job that panics is one that failed: the next one of its kind may succeed,
     /// and a checkpoint is written although weights cannot be.
     pub(crate) fn work(mut self, jobs: &Receiver<Job>, written: &Sender<Written>) {
-        for job in jobs {
+        while let Ok(job) = service::waiting(|| jobs.recv()) {
             let begun = Instant::now();
             let (kind, training_step) = job.names();
             // What a job leaves behind are files, each of which is whole or absent.
@@ -239,7 +239,8 @@ impl Writing {
     pub(crate) fn wait(&mut self) -> Vec<Written> {
         let mut all = self.ended();
         while !self.in_flight.is_empty() {
-            let written = self.written.recv().expect("the writing thread ends after this end");
+            // That thread has a heartbeat of its own.
+            let written = service::waiting(|| self.written.recv()).expect("the writing thread ends after this end");
             self.in_flight.retain(|kind| *kind != written.kind);
             all.push(written);
         }

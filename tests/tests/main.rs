@@ -16,6 +16,7 @@ mod first_step;
 mod fleet;
 mod full_disk;
 mod gymnasium;
+mod health;
 mod inference;
 mod kubernetes;
 mod learners;

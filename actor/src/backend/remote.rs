@@ -213,13 +213,14 @@ impl RemoteEvaluator {
     fn wait(&self, pause: Duration) -> Result<(), Error> {
         let Shared { evaluations, runtime, drain, .. } = &*self.shared;
         let is_away = matches!(evaluations.link(), Link::Away);
-        runtime.block_on(async {
+        let event = async {
             tokio::select! {
                 () = drain.wait() => Err(Error::Backend("the process ends while the inference server is away".to_owned())),
                 _ = evaluations.up(), if is_away => Ok(()),
                 () = tokio::time::sleep(pause) => Ok(()),
             }
-        })
+        };
+        service::waiting(|| runtime.block_on(event))
     }
 }
 

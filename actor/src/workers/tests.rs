@@ -384,9 +384,18 @@ async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
     let evaluators = Chosen { backend: hashed(before), threads: 2 };
     let (_at_hand, away) = watch::channel(None);
     let fresh = Freshness { away, most: None };
-    let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain, &no_servers())
-            .unwrap();
+    let Workers { mut finished, threads } = Workers::start(
+        &settings(0, 2),
+        1,
+        evaluators,
+        newest,
+        fresh,
+        readiness.clone(),
+        &drain,
+        &Health::default(),
+        &no_servers(),
+    )
+    .unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
     assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
@@ -430,6 +439,34 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
+#[tokio::test]
+async fn a_batch_that_does_not_return_is_a_stall_and_waiting_for_weights_is_none() {
+    let (gate, is_inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let (shut, inside) = (Arc::clone(&gate), Arc::clone(&is_inside));
+    let before: Before = Arc::new(move |_, _| {
+        inside.store(true, Ordering::SeqCst);
+        drop(shut.lock().unwrap());
+        Ok(())
+    });
+    let (weights, newest) = watch::channel(None);
+    let (health, drain, (_at_hand, away)) = (Health::default(), Drain::new(), watch::channel(None));
+    let (evaluators, readiness) = (Chosen { backend: hashed(before), threads: 1 }, Readiness::starting());
+    let fresh = Freshness { away, most: None };
+    let Workers { mut finished, threads } =
+        Workers::start(&settings(0, 1), 1, evaluators, newest, fresh, readiness, &drain, &health, &no_servers())
+            .unwrap();
+    let problem = || health.problem(Instant::now() + 2 * STALLED_AFTER);
+    until(|| problem().is_none());
+    let hangs = gate.lock().unwrap();
+    weights.send_replace(Some(published(&TicTacToe::new(), 1)));
+    until(|| is_inside.load(Ordering::SeqCst));
+    assert!(problem().is_some_and(|it| it.starts_with("the thread selfplay has stalled")));
+    drop(hangs);
+    drain.start();
+    let drained = async { while finished.recv().await.is_some() {} };
+    within(async { tokio::join!(threads.join(), drained) }).await.0.unwrap();
+}
+
 /// Reads the cpus that each thread may run on when it builds the evaluator of its first weights.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -449,8 +486,18 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     let (_at_hand, away) = watch::channel(None);
     let evaluators = Chosen { backend: Arc::new(build), threads: cpus.len() + 1 };
     let fresh = Freshness { away, most: None };
-    let Workers { mut finished, threads } =
-        Workers::start(&settings, 1, evaluators, newest, fresh, Readiness::starting(), &drain, &no_servers()).unwrap();
+    let Workers { mut finished, threads } = Workers::start(
+        &settings,
+        1,
+        evaluators,
+        newest,
+        fresh,
+        Readiness::starting(),
+        &drain,
+        &Health::default(),
+        &no_servers(),
+    )
+    .unwrap();
     let all_played = async {
         while masks.lock().unwrap().len() <= cpus.len() {
             finished.recv().await;

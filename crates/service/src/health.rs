@@ -1,5 +1,9 @@
 //! The progress of the threads of a process, for `/healthz` and for metrics.
+//!
+//! A thread that works beats at each step; one that waits for others is alive however long it waits.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,8 @@ struct Thread {
 enum State {
     /// The time of the last beat.
     Beating(Instant),
+    /// The thread waits for other threads or processes.
+    Waiting,
     Ended,
     Panicked,
 }
@@ -33,7 +39,8 @@ pub struct Heartbeat {
 }
 
 impl Health {
-    /// Adds a thread, which beats from now on: a pause of more than `stalled_after` is a stall.
+    /// Adds a thread, which beats from now on: a pause of more than `stalled_after` is a stall. Threads of one kind
+    /// have one name.
     pub fn heartbeat(&self, name: &'static str, stalled_after: Duration) -> Heartbeat {
         let state = Arc::new(Mutex::new(State::Beating(Instant::now())));
         let thread = Thread { name, stalled_after, state: Arc::clone(&state) };
@@ -47,8 +54,16 @@ impl Health {
             "zerofleet_thread_pause_seconds",
             "Time since a thread made progress, for the threads that a process cannot work without"
         );
+        describe_gauge!("zerofleet_thread_pause_seconds_max", "The pause with which such a thread has stalled");
+        let mut threads = BTreeMap::new();
         for thread in &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
-            gauge!("zerofleet_thread_pause_seconds", "thread" => thread.name).set(thread.pause_seconds(now));
+            let (pause, most) = threads.entry(thread.name).or_insert((0.0_f64, thread.stalled_after));
+            *pause = pause.max(thread.pause_seconds(now));
+            *most = thread.stalled_after;
+        }
+        for (name, (pause, most)) in threads {
+            gauge!("zerofleet_thread_pause_seconds", "thread" => name).set(pause);
+            gauge!("zerofleet_thread_pause_seconds_max", "thread" => name).set(most.as_secs_f64());
         }
     }
 
@@ -63,7 +78,7 @@ impl Health {
 impl Thread {
     fn pause_seconds(&self, now: Instant) -> f64 {
         match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Ended => 0.0,
+            State::Ended | State::Waiting => 0.0,
             State::Panicked => f64::INFINITY,
             State::Beating(last) => now.saturating_duration_since(last).as_secs_f64(),
         }
@@ -72,7 +87,7 @@ impl Thread {
     fn problem(&self, now: Instant) -> Option<String> {
         let name = self.name;
         match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Ended => None,
+            State::Ended | State::Waiting => None,
             State::Panicked => Some(format!("the thread {name} panicked")),
             State::Beating(last) => {
                 let pause = now.saturating_duration_since(last);
@@ -82,10 +97,45 @@ impl Thread {
     }
 }
 
+thread_local! {
+    /// The state of the current thread, if it has a heartbeat.
+    static OF_THREAD: RefCell<Option<Arc<Mutex<State>>>> = const { RefCell::new(None) };
+}
+
+/// Records that the current thread makes progress, if it has a heartbeat.
+pub fn beat() {
+    set_of_thread(State::Beating(Instant::now()));
+}
+
+/// Waits for other threads or processes, for any time, without a stall of the current thread.
+pub fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    set_of_thread(State::Waiting);
+    let result = wait();
+    beat();
+    result
+}
+
+fn set_of_thread(now: State) {
+    OF_THREAD.with_borrow(|state| {
+        let Some(state) = state else { return };
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Beating(_) | State::Waiting) {
+            *state = now;
+        }
+    });
+}
+
 impl Heartbeat {
     /// Records that the thread makes progress.
     pub fn beat(&self) {
         self.set(State::Beating(Instant::now()));
+    }
+
+    /// Makes this the heartbeat of the current thread, for [`beat`] and [`waiting`].
+    #[must_use]
+    pub fn of_thread(self) -> Self {
+        OF_THREAD.set(Some(Arc::clone(&self.state)));
+        self
     }
 
     fn set(&self, state: State) {
@@ -131,14 +181,31 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_waits_is_alive_until_it_works_again() {
+        let health = Health::default();
+        let later = || health.problem(Instant::now() + 2 * LIMIT);
+        let heartbeat = health.heartbeat("train", LIMIT).of_thread();
+        assert_eq!(waiting(&later), None);
+        assert!(later().unwrap().starts_with("the thread train has stalled for "));
+        let alive = std::thread::scope(|scope| scope.spawn(|| waiting(&later)).join().unwrap());
+        assert!(alive.is_some(), "a wait of another thread");
+        drop(heartbeat);
+        beat();
+        assert_eq!(later(), None, "it has ended");
+    }
+
+    #[test]
     fn pauses_are_published_for_alerts() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let health = Health::default();
         let _tables = health.heartbeat("tables", LIMIT);
+        // The longest pause of those of one name.
+        drop(health.heartbeat("tables", LIMIT));
         drop(health.heartbeat("log", LIMIT));
         metrics::with_local_recorder(&recorder, || health.publish(Instant::now() + LIMIT));
         let text = recorder.handle().render();
         assert!(text.contains("zerofleet_thread_pause_seconds{thread=\"tables\"} 3"), "{text}");
         assert!(text.contains("zerofleet_thread_pause_seconds{thread=\"log\"} 0"), "{text}");
+        assert!(text.contains("zerofleet_thread_pause_seconds_max{thread=\"tables\"} 30"), "{text}");
     }
 }

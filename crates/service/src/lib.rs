@@ -40,7 +40,7 @@ pub use args::{CommonArgs, LogFormat};
 pub use config::ConfigError;
 pub use directory::RememberedFile;
 pub use drain::{Drain, DrainPipe};
-pub use health::{Health, Heartbeat};
+pub use health::{Health, Heartbeat, beat, waiting};
 pub use probe::Probe;
 pub use process::{Body, Context, chain, chain_with_code, run};
 pub use security::SecuritySection;

@@ -5,7 +5,7 @@ use evaluator_doubles::{Fault, Faulty};
 use futures::{FutureExt as _, poll};
 use game::{Action, Game as _, ObservationShape};
 use inference::{Batch, Evaluator, Hashing, Predictions};
-use service::Drain;
+use service::{Drain, Health};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::VERSIONS_AHEAD_MAX;
@@ -61,7 +61,9 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new(settings: QueueSettings) -> Self {
         let (versions, drain) = (Arc::new(Versions::new(2)), Drain::new());
-        let (engine, handle) = Engine::start(Arc::clone(&versions), settings, Duration::from_secs(20), &drain).unwrap();
+        let (engine, handle) =
+            Engine::start(Arc::clone(&versions), settings, Duration::from_secs(20), &drain, &Health::default())
+                .unwrap();
         Self { versions, engine, handle, drain }
     }
 
@@ -278,4 +280,31 @@ async fn waiting_and_later_requests_are_refused_once_the_process_drains() {
     fixture.handle.drain();
     assert_eq!(waiting.await.unwrap().unwrap_err(), Rejection::Draining);
     assert_eq!(fixture.handle.evaluate(request(batch(1, 1))).await.unwrap_err(), Rejection::Draining);
+}
+
+#[tokio::test]
+async fn a_batch_that_does_not_return_is_a_stall_and_waiting_for_requests_is_none() {
+    let (versions, health, drain) = (Arc::new(Versions::new(2)), Health::default(), Drain::new());
+    versions.add(hashing(1, 2));
+    let patience = Duration::from_secs(20);
+    let (engine, handle) = Engine::start(Arc::clone(&versions), settings(), patience, &drain, &health).unwrap();
+    let problem = || health.problem(Instant::now() + 2 * super::STALLED_AFTER);
+    let until = async |condition: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !condition() {
+            assert!(Instant::now() < deadline, "it comes before the deadline");
+            tokio::task::yield_now().await;
+        }
+    };
+    until(&|| problem().is_none()).await;
+    let version = versions.newest().unwrap();
+    let hangs = [0, 1].map(|thread| version.evaluator(thread).lock());
+    let (asking, request) = (handle.clone(), request(batch(1, 3)));
+    let answer = tokio::spawn(async move { asking.evaluate(request).await });
+    until(&|| problem().is_some_and(|it| it.starts_with("the thread evaluate has stalled"))).await;
+    drop(hangs);
+    answer.await.unwrap().unwrap();
+    until(&|| problem().is_none()).await;
+    handle.drain();
+    engine.join().unwrap();
 }

@@ -10,7 +10,7 @@ use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::inference_client::InferenceClient;
 use proto::inference::{EvalError, Evaluations, EvaluationsSettings, Hello, RejectReason, v1};
 use proto::security::Security;
-use service::{Drain, Readiness};
+use service::{Drain, Health, Readiness};
 use tonic::Code;
 use weights::Manifest;
 
@@ -92,6 +92,7 @@ impl Server {
             Security::default(),
             listener,
             Readiness::starting(),
+            Health::default(),
             drain.clone(),
         )
         .await;

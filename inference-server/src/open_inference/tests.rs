@@ -9,7 +9,7 @@ use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions, Wdl};
 use proto::open_inference::v2::grpc_inference_service_client::GrpcInferenceServiceClient;
 use proto::open_inference::v2::model_infer_request::InferInputTensor;
 use proto::security::Security;
-use service::Drain;
+use service::{Drain, Health};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -42,7 +42,8 @@ impl Server {
     async fn without_weights() -> Self {
         let (versions, drain) = (Arc::new(Versions::new(4)), Drain::new());
         let queue = QueueSettings { batch_max: BATCH_MAX, delay: Duration::ZERO, waiting_max: 1000, evaluators: 1 };
-        let (engine, handle) = Engine::start(Arc::clone(&versions), queue, PATIENCE, &drain).unwrap();
+        let (engine, handle) =
+            Engine::start(Arc::clone(&versions), queue, PATIENCE, &drain, &Health::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = proto::open_inference::service(OpenInference::new(handle.clone(), drain.token()));

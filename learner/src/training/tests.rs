@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
 use learner::config::{Config, LearnerSection};
 use service::config::RunSection;
@@ -85,7 +86,7 @@ fn train_from(
     let checkpoints = checkpoints(&settings.run.directory);
     let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
     training.queue_depth = queue_depth;
-    training.run(&mut Batches::of(batches), &|| false, None, publish)
+    training.run(&mut Batches::of(batches), &|| false, None, &Health::default(), publish)
 }
 
 fn last_checkpoint(folder: &Path) -> Option<u64> {
@@ -296,4 +297,48 @@ fn each_step_is_taken_on_the_board_of_its_batch() {
     };
     train_from(start, settings, [0, 1, 1, 0].map(of_board).into(), 1, |_, _| {}).unwrap();
     assert_eq!(log.lock().unwrap().boards, [0, 1, 1, 0]);
+}
+
+fn until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it comes before the deadline");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_step_or_a_write_that_does_not_return_is_a_stall_and_waiting_for_trajectories_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunSection { directory: folder.path().into(), ..RunSection::default() };
+    let settings = Config { run, ..Config::default() }.settings().unwrap();
+    let (trainer, log) = Counting::new();
+    let (sender, batches) = crossbeam_channel::unbounded();
+    let (health, disk, folder) = (&Health::default(), &Mutex::new(()), folder.path());
+    let problem = || health.problem(Instant::now() + 2 * STALLED_AFTER).unwrap_or_default();
+    let stalls =
+        |thread| problem().starts_with(&format!("the thread {thread} has stalled")) && !problem().contains(';');
+    std::thread::scope(|scope| {
+        // A failed assertion drops it, and the training ends.
+        let sender = sender;
+        let hangs = disk.lock().unwrap();
+        scope.spawn(move || {
+            let _beats = health.heartbeat("train", STALLED_AFTER).of_thread();
+            let (trainer, architecture) = (Box::new(trainer), architecture(Model::Alphazero));
+            let start = Start { trainer, architecture, progress: None };
+            let training = Training::new(settings, start, checkpoints(folder), Priorities::new().0);
+            let publish = |_, _| drop(disk.lock().unwrap());
+            training.run(&mut Batches::receiving(batches), &|| false, None, health, publish).unwrap();
+        });
+        until(|| stalls("write"));
+        drop(hangs);
+        until(|| problem().is_empty());
+        // The trainer writes to its log in each step.
+        let hangs = log.lock().unwrap();
+        sender.send(Some(prepared())).unwrap();
+        until(|| sender.is_empty() && stalls("train"));
+        drop(hangs);
+        until(|| problem().is_empty());
+    });
+    assert_eq!(problem(), "", "both threads have ended");
 }

@@ -49,7 +49,7 @@ impl Training {
                 self.try_again_later(written);
             }
             let waiting = Instant::now();
-            let arrived = next(batches, stop);
+            let arrived = service::waiting(|| next(batches, stop));
             metrics::spent("wait", waiting.elapsed());
             let training = Instant::now();
             let prepared = match arrived {

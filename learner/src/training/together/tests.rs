@@ -12,8 +12,8 @@ use learner::published::Published;
 use proto::learners::{Exchange, LearnersService};
 use proto::security::Security;
 use proto::weights::WeightsService;
-use service::Drain;
 use service::config::RunSection;
+use service::{Drain, Health};
 use weights::{Digest, Manifest};
 
 use super::*;
@@ -114,7 +114,13 @@ impl Learners {
             };
             let start = if is_on_device { on_device(&directory) } else { start(&directory) };
             let training = Training::new(settings, start, checkpoints(&directory), Priorities::new().0);
-            training.run(&mut Batches::receiving(batches), &|| stopped.load(Ordering::Relaxed), Some(group), publish)
+            training.run(
+                &mut Batches::receiving(batches),
+                &|| stopped.load(Ordering::Relaxed),
+                Some(group),
+                &Health::default(),
+                publish,
+            )
         });
         Running { drain, stop, versions, folder, thread }
     }
