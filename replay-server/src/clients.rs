@@ -1,9 +1,11 @@
 //! The shares of the clients that insert: how much of the server each may take, however many streams it opens.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proto::security::SharedByKey;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 
 use crate::insert_stream::INSERT_CREDIT;
 use crate::table_service::IN_LOG_MAX;
@@ -14,6 +16,9 @@ pub(crate) const CLIENT_CREDIT: usize = IN_LOG_MAX + IN_LOG_MAX / 2;
 
 /// The messages of one client that are handled before those of others have their turn, over all its streams.
 const MESSAGES_PER_TURN: usize = INSERT_CREDIT as usize / 2;
+
+/// The bytes of a trajectory for which it counts as one message more, so that a turn is short with large ones, too.
+const BYTES_PER_MESSAGE: usize = 4 << 10;
 
 /// The messages of one stream that are handled in a turn without credentials, which is without clients to be fair to.
 const ANONYMOUS_MESSAGES_PER_TURN: usize = 32;
@@ -29,60 +34,149 @@ pub(crate) struct Clients {
 /// A client, which all its streams hold, and nothing else.
 #[derive(Debug)]
 struct Client {
-    /// A trajectory takes one until it is answered.
-    credits: Arc<Semaphore>,
+    /// A trajectory takes one until it is answered. `None` without a limit.
+    credits: Option<Arc<Semaphore>>,
+    /// Held by the stream that has the turn of the client. Streams wait for it in order.
+    turn: Arc<Semaphore>,
+    /// The messages that were handled in this turn, over all streams.
+    handled: AtomicUsize,
+    messages_per_turn: usize,
     all: Arc<()>,
 }
 
 /// The share of one stream in what its client may take.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// `None` without credentials.
-    client: Option<Arc<Client>>,
+    client: Arc<Client>,
+    /// The turn of the client, while this stream has it.
+    turn: Option<OwnedSemaphorePermit>,
+    /// True once the client has had the messages of a turn.
+    is_turn_over: bool,
 }
 
 impl Clients {
-    /// Returns the share of a new stream of the client with this name.
+    /// Returns the share of a new stream of the client with this name; without a name, of a stream on its own.
     pub(crate) fn share(&self, name: Option<&Arc<str>>) -> Share {
-        let new = || Client { credits: Arc::new(Semaphore::new(CLIENT_CREDIT)), all: Arc::clone(&self.all) };
-        Share { client: name.map(|name| self.open.get_or_make(Arc::clone(name), new)) }
+        let client = |credits, messages_per_turn, all| {
+            let (turn, handled) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
+            Client { credits, turn, handled, messages_per_turn, all }
+        };
+        let named = || client(Some(Arc::new(Semaphore::new(CLIENT_CREDIT))), MESSAGES_PER_TURN, Arc::clone(&self.all));
+        let client = match name {
+            Some(name) => self.open.get_or_make(Arc::clone(name), named),
+            None => Arc::new(client(None, ANONYMOUS_MESSAGES_PER_TURN, Arc::default())),
+        };
+        Share { client, turn: None, is_turn_over: false }
     }
 }
 
 impl Share {
     /// Returns the credits of the client; `None` without a limit.
     pub(crate) fn credits(&self) -> Option<Arc<Semaphore>> {
-        self.client.as_ref().map(|client| Arc::clone(&client.credits))
+        self.client.credits.clone()
     }
 
-    /// Returns the number of messages to handle before other streams have their turn. Decoding takes most of the time
-    /// of a busy server, so that equal turns of streams would give the server to the client with the most of them. A
-    /// client alone has full turns, since short ones cost.
-    pub(crate) fn messages_per_turn(&self) -> usize {
-        match &self.client {
-            None => ANONYMOUS_MESSAGES_PER_TURN,
-            // The other reference is that of `Clients`.
-            Some(client) if Arc::strong_count(&client.all) == 2 => MESSAGES_PER_TURN,
-            Some(client) => (MESSAGES_PER_TURN / Arc::strong_count(client)).max(1),
+    /// Waits until no other stream of the client has its turn, while there are other clients. Decoding takes most of the
+    /// time of a busy server, so that turns of streams would give the server to the client with the most of them. The
+    /// streams of a client alone are decoded by all threads. Cancel-safe.
+    pub(crate) async fn begin_turn(&mut self) {
+        // One reference is that of `Clients`.
+        if self.turn.is_none() && Arc::strong_count(&self.client.all) > 2 {
+            self.turn = Arc::clone(&self.client.turn).acquire_owned().await.ok();
         }
+    }
+
+    /// Returns true while this stream has the turn.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Counts a message with a trajectory of this size.
+    pub(crate) fn handled(&mut self, bytes: usize) {
+        let messages = 1 + bytes / BYTES_PER_MESSAGE;
+        if self.client.handled.fetch_add(messages, Ordering::Relaxed) + messages >= self.client.messages_per_turn {
+            self.client.handled.store(0, Ordering::Relaxed);
+            self.is_turn_over = true;
+        }
+    }
+
+    /// Lets others run and then ends the turn, if the client has had the messages of one. The order matters, since tokio
+    /// runs the stream that the end wakes at once.
+    pub(crate) async fn pause(&mut self) {
+        if std::mem::take(&mut self.is_turn_over) {
+            yield_now().await;
+            self.end_turn();
+        }
+    }
+
+    /// Lets the next stream of the client have the turn.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use tokio::task::JoinSet;
+
     use super::*;
 
+    /// Starts streams that always have a message, and counts those that are handled of each.
+    fn busy(streams: &mut JoinSet<()>, shares: Vec<Share>) -> Vec<Arc<AtomicUsize>> {
+        let start = |mut share: Share| {
+            let handled = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&handled);
+            streams.spawn(async move {
+                loop {
+                    share.begin_turn().await;
+                    share.handled(0);
+                    count.fetch_add(1, Ordering::Relaxed);
+                    share.pause().await;
+                }
+            });
+            handled
+        };
+        shares.into_iter().map(start).collect()
+    }
+
+    #[tokio::test]
+    async fn clients_have_equal_turns_whatever_the_number_of_their_streams() {
+        let (clients, mut streams) = (Clients::default(), JoinSet::new());
+        let shares = |name: &str, count| (0..count).map(|_| clients.share(Some(&name.into()))).collect();
+        let [many, one] = [shares("many", 64), shares("one", 1)].map(|shares| busy(&mut streams, shares));
+        let turns = |handled: &Arc<AtomicUsize>| handled.load(Ordering::Relaxed) / MESSAGES_PER_TURN;
+        while turns(&one[0]) < 100 {
+            yield_now().await;
+        }
+        let turns: Vec<usize> = many.iter().map(turns).collect();
+        assert!((99..=101).contains(&turns.iter().sum::<usize>()), "{turns:?} beside 100");
+        assert!(turns.iter().all(|turns| (1..=2).contains(turns)), "{turns:?}");
+    }
+
     #[test]
-    fn clients_have_equal_turns_whatever_the_number_of_their_streams_and_one_alone_has_full_turns() {
+    fn streams_wait_for_each_other_only_beside_another_client() {
         let clients = Clients::default();
-        let [many, one]: [Arc<str>; 2] = ["many".into(), "one".into()];
-        let streams: Vec<Share> = (0..64).map(|_| clients.share(Some(&many))).collect();
-        assert!(streams.iter().all(|stream| stream.messages_per_turn() == MESSAGES_PER_TURN));
-        let other = clients.share(Some(&one));
-        assert!(streams.iter().all(|stream| stream.messages_per_turn() == MESSAGES_PER_TURN / 64));
-        assert_eq!(other.messages_per_turn(), MESSAGES_PER_TURN);
+        let [mut first, mut second, mut nameless] =
+            [Some("many"), Some("many"), None].map(|name| clients.share(name.map(Into::into).as_ref()));
+        let begin = |share: &mut Share| share.begin_turn().now_or_never().is_some();
+        assert!(begin(&mut first) && begin(&mut second) && begin(&mut nameless));
+        let mut other = clients.share(Some(&"one".into()));
+        assert!(begin(&mut first) && !begin(&mut second) && begin(&mut other) && begin(&mut nameless));
+        first.end_turn();
+        assert!(begin(&mut second) && !begin(&mut first));
         drop(other);
-        assert_eq!(streams[0].messages_per_turn(), MESSAGES_PER_TURN);
-        assert_eq!(clients.share(None).messages_per_turn(), ANONYMOUS_MESSAGES_PER_TURN);
+        assert!(begin(&mut first));
+    }
+
+    #[test]
+    fn large_trajectories_make_turns_short() {
+        let mut share = Clients::default().share(Some(&"one".into()));
+        let mut is_over_after = |bytes| {
+            share.handled(bytes);
+            std::mem::take(&mut share.is_turn_over)
+        };
+        let half = MESSAGES_PER_TURN / 2 * BYTES_PER_MESSAGE;
+        assert!(!is_over_after(half) && is_over_after(half) && !is_over_after(BYTES_PER_MESSAGE - 1));
     }
 }

@@ -1,8 +1,12 @@
+use std::future::ready;
+use std::task::Poll;
+
 use experience::Trajectory;
+use futures::{StreamExt as _, pending, poll};
 use proto::replay::{InsertWait, v1};
 use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::task::{unconstrained, yield_now};
+use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tokio_util::sync::PollSemaphore;
 use tonic::{Status, Streaming};
@@ -25,8 +29,6 @@ pub(super) struct InsertCall {
     /// The trajectory that waits for a credit.
     uncredited: Option<Uncredited>,
     share: Share,
-    /// The messages that were handled in this turn.
-    handled: usize,
     /// The reply to the question why inserts wait, while there is one.
     wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
@@ -53,14 +55,18 @@ impl InsertCall {
         let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        let (uncredited, handled, wait) = (None, 0, None);
-        Self { inbound, stream, service, answer, answers, credits, uncredited, share, handled, wait, _permit: permit }
+        let (uncredited, wait) = (None, None);
+        Self { inbound, stream, service, answer, answers, credits, uncredited, share, wait, _permit: permit }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
         Box::pin(futures::stream::try_unfold(self, async |mut call| {
             // tokio would end each turn after some forty messages, of any stream.
-            Ok::<_, Status>(unconstrained(call.next()).await?.map(|answer| (answer, call)))
+            let answer = unconstrained(call.next()).await?;
+            call.share.pause().await;
+            // A client that does not read its answers stops here.
+            call.share.end_turn();
+            Ok::<_, Status>(answer.map(|answer| (answer, call)))
         }))
     }
 
@@ -70,10 +76,7 @@ impl InsertCall {
             if let Some(end) = self.stream.end() {
                 return end.map(|()| None);
             }
-            if self.handled >= self.share.messages_per_turn() {
-                self.handled = 0;
-                yield_now().await;
-            }
+            self.share.pause().await;
             let (quota_wait, next_look) = (self.stream.quota_wait(), self.stream.next_look());
             tokio::select! {
                 biased;
@@ -83,7 +86,9 @@ impl InsertCall {
                 () = self.service.drain.cancelled(), if self.stream.is_open() => self.stream.drain(),
                 credit = credit(&mut self.credits), if self.uncredited.is_some() => self.insert(credit).await?,
                 () = until(quota_wait.map(Instant::from_std)) => self.stream.proceed(),
-                message = self.inbound.message(), if self.stream.reads() => match message? {
+                // Nothing of this stream can be handled now.
+                () = ready(()), if !self.stream.reads() && self.share.has_turn() => self.share.end_turn(),
+                message = message(&mut self.inbound, &mut self.share), if self.stream.reads() => match message? {
                     None => self.stream.client_ended(),
                     Some(message) => if let Some(response) = self.receive(message).await? {
                         return Ok(Some(response));
@@ -110,11 +115,15 @@ impl InsertCall {
     }
 
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
-        self.handled += 1;
+        self.share.handled(match &message.message {
+            Some(v1::insert_request::Message::Trajectory(trajectory)) => trajectory.columns.len(),
+            _ => 0,
+        });
         let handle = &self.service.handle;
         match self.stream.receive(message, now(), UnixMillis::now())? {
             Received::Nothing => Ok(None),
             Received::Hello(origin) => {
+                self.share.end_turn();
                 let highest = handle.request(|reply| Command::HighestEpoch(origin.actor, reply)).await?;
                 Ok(Some(self.stream.ready(highest)))
             }
@@ -128,6 +137,22 @@ impl InsertCall {
                 Ok(Some(answer))
             }
         }
+    }
+}
+
+/// Receives the next message, in a turn of the client. Cancel-safe.
+async fn message(
+    inbound: &mut Streaming<v1::InsertRequest>,
+    share: &mut Share,
+) -> Result<Option<v1::InsertRequest>, Status> {
+    loop {
+        share.begin_turn().await;
+        if let Poll::Ready(message) = poll!(inbound.next()) {
+            return message.transpose();
+        }
+        share.end_turn();
+        // The poll has left the waker.
+        pending!();
     }
 }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proto::security::{Credentials, Security};
 use service::SecuritySection;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +35,7 @@ impl Service {
         let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
         let service = ReplayService::new(settings, handle, actors, CancellationToken::new());
         let serving = proto::server(&security).add_service(proto::replay::service(service));
-        tokio::spawn(serving.serve_with_incoming(proto::incoming(listener, 16, security)));
+        tokio::spawn(serving.serve_with_incoming(proto::incoming(listener, 32, security)));
         Self { endpoint: format!("http://{address}"), directory, commands }
     }
 
@@ -57,10 +59,14 @@ impl Service {
         sender
     }
 
+    async fn next(&mut self) -> Command {
+        tokio::time::timeout(Duration::from_secs(60), self.commands.recv()).await.expect("a command in time").unwrap()
+    }
+
     /// Returns the actor of the next insert, and its reply channel.
     async fn next_insert(&mut self) -> (u64, InsertReply) {
         loop {
-            match self.commands.recv().await.unwrap() {
+            match self.next().await {
                 Command::Insert { trajectory, reply, .. } => return (trajectory.id().actor, reply),
                 Command::HighestEpoch(_, reply) => reply.send(0).unwrap(),
                 _ => {}
@@ -90,4 +96,45 @@ async fn a_client_with_many_streams_leaves_another_its_part_and_gets_each_credit
     }
     unanswered.swap_remove(0);
     assert!(service.next_insert().await.0 <= 4);
+}
+
+#[tokio::test]
+async fn streams_that_wait_for_a_credit_leave_their_clients_turn_to_others() {
+    let mut service = Service::start().await;
+    let _other = service.offer("two", 5).await;
+    let mut unanswered = vec![service.next_insert().await];
+    let mut open = Vec::new();
+    for actor in 1..=4 {
+        open.push(service.offer("one", actor).await);
+    }
+    while unanswered.len() < CLIENT_CREDIT + INSERT_CREDIT as usize {
+        unanswered.push(service.next_insert().await);
+    }
+    open.push(service.offer("one", 6).await);
+    while !matches!(service.next().await, Command::HighestEpoch(6, _)) {}
+}
+
+#[tokio::test]
+async fn a_client_with_one_stream_has_as_many_messages_handled_as_one_with_many() {
+    let mut service = Service::start().await;
+    let (mut open, mut hellos) = (Vec::new(), Vec::new());
+    for actor in 1..=8 {
+        open.push(service.offer("one", actor).await);
+    }
+    open.push(service.offer("two", 9).await);
+    while hellos.len() < 9 {
+        if let Command::HighestEpoch(_, reply) = service.next().await {
+            hellos.push(reply);
+        }
+    }
+    // Now every stream has trajectories, of which none is read before the reply.
+    hellos.into_iter().for_each(|reply| reply.send(0).unwrap());
+    let (mut of_one, mut of_two) = (0, 0);
+    let mut unanswered = Vec::new();
+    while of_two < INSERT_CREDIT {
+        let (actor, reply) = service.next_insert().await;
+        unanswered.push(reply);
+        *if actor == 9 { &mut of_two } else { &mut of_one } += 1;
+    }
+    assert!(of_one <= 2 * INSERT_CREDIT, "{of_one} beside {of_two}");
 }
