@@ -1,8 +1,8 @@
 //! The reasons for which a run could never train, found before anything starts.
 //!
 //! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine; each rule is that of
-//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so do the compose file and the question
-//! whether a run needs libtorch.
+//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so do the compose file and the
+//! question whether a run needs libtorch.
 
 use std::fmt;
 use std::fs::File;
