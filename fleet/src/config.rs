@@ -57,6 +57,17 @@ impl Fleet {
     /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
     /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_settings()?;
+        Security::open(&self.security, LOOPBACK)?;
+        Credentials::open(&self.security)?;
+        Ok(())
+    }
+
+    /// Checks everything but the files of `[security]`, which may be on other machines.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn check_settings(&self) -> anyhow::Result<()> {
         let Self { run, environment, search, arena, inference, security, .. } = self.clone();
         self.telemetry.check()?;
         check_model(&run, &environment, &self.network)?;
@@ -138,7 +149,7 @@ fn check_model(
     Ok(())
 }
 
-/// Checks that the processes of a run can connect to each other, and that the files they need can be read.
+/// Checks that the processes of a run can connect to each other.
 fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     security.check()?;
     let missing = |key: &str, because: &str| {
@@ -154,8 +165,6 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     if is_set(&security.tokens) && !is_set(&security.token_file) {
         return missing("token_file", "security.tokens");
     }
-    Security::open(security, LOOPBACK)?;
-    Credentials::open(security)?;
     Ok(())
 }
 

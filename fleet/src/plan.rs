@@ -191,20 +191,31 @@ impl Plan {
     }
 }
 
-/// Returns the configuration that a new run with these options and programs has, before the run gets its folder and its
-/// place on a machine.
+/// Returns the configuration that a new run with these options has, before the run gets its folder and its place on a
+/// machine.
 ///
 /// # Errors
 /// An invalid configuration or option, which is named.
-pub fn check_new(
-    args: &Args,
-    env: impl Iterator<Item = (OsString, OsString)>,
-    programs: &Programs,
-) -> anyhow::Result<Config> {
+pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+    let config = new_config(args, env)?;
+    config.check()?;
+    feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::here())?;
+    Ok(config)
+}
+
+/// Checks what does not depend on machines and programs of a new run with these options.
+///
+/// # Errors
+/// An invalid configuration or option, which is named.
+pub fn check_settings(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<()> {
+    let config = new_config(args, env)?;
+    config.check_settings()?;
+    feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::of_every_kind())
+}
+
+fn new_config(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
     let mut config = read_config(args, args.config.clone(), env)?;
     config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
-    config.check()?;
-    feasibility::check(&config, args.inference.unwrap_or_default(), programs)?;
     Ok(config)
 }
 

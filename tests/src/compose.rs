@@ -24,6 +24,12 @@ const ADMIN_PORT: u16 = 9100;
 pub const IMAGES: [&str; 6] = ["replay-server", "learner", "inference-server", "actor", "arena", "cli"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 
+/// Returns the program of an image.
+#[must_use]
+pub fn program_in(image: &'static str) -> &'static str {
+    if image == "cli" { "zerofleet" } else { image }
+}
+
 /// A Compose project; its containers, volumes and images are removed when it is dropped.
 #[derive(Debug)]
 pub struct Compose {
@@ -85,7 +91,7 @@ impl Compose {
     fn make(&self, tag: &str) -> anyhow::Result<()> {
         let xtask = program("xtask")?;
         let binaries = xtask.parent().context("xtask lies in a folder")?;
-        let only = IMAGES.iter().flat_map(|image| ["--only", image]);
+        let only = IMAGES.into_iter().flat_map(|image| ["--only", program_in(image)]);
         run(Command::new(&xtask).args(["image", "--tag", tag]).args(only).arg("--from").arg(binaries))?;
         run(Command::new(&xtask).args(["certs", "--out"]).arg(self.secrets())).map(drop)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use service::SecuritySection;
-use tests::compose::{Container, IMAGES, Program, found};
+use tests::compose::{Container, IMAGES, Program, found, program_in};
 use tests::{Compose, wait_until};
 
 const START: Duration = Duration::from_secs(120);
@@ -207,8 +207,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     let secrets = secrets(&cluster.secrets());
     assert_eq!(found(logs.as_bytes(), &secrets).unwrap(), BTreeSet::new(), "secrets that are in a log");
     // Each program and libtorch must be found, which shows that the files of every image were read.
-    let program = |image| if image == "cli" { "zerofleet" } else { image };
-    let files = IMAGES.map(|image| format!("usr/local/bin/{}", program(image)));
+    let files = IMAGES.map(|image| format!("usr/local/bin/{}", program_in(image)));
     let there: Vec<String> = files.into_iter().chain(["usr/local/lib/libtorch_cpu.so".to_owned()]).collect();
     let looked_for = [&there[..], &secrets].concat();
     let in_images = cluster.in_images(&IMAGES, &looked_for).unwrap();

@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 use fleet::Algorithm;
 use fleet::config::Fleet as Config;
-use fleet::feasibility::Programs;
 use fleet::plan::{self, Args};
 use fleet::run_directory::Inference;
 use serde::{Deserialize, Serialize};
@@ -324,7 +323,7 @@ impl Study {
 
 /// Returns the configuration of a trial's run, which trains before trials are compared.
 fn checked_run(args: &Args, budget: Budget, halving: &Halving) -> anyhow::Result<Config> {
-    let config = plan::check_new(args, iter::empty(), &Programs::here())?;
+    let config = plan::check_new(args, iter::empty())?;
     let compared = halving.budgets.first().copied().unwrap_or(budget.full());
     let min_items = config.replay.main.min_items;
     if matches!(budget, Budget::Positions { .. }) && compared < min_items as f64 {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, ensure};
 use fleet::RunDirectory;
 use fleet::child::{self, Child};
-use fleet::feasibility::Programs;
 use fleet::plan::{self, Args};
 use service::cpus::{self, Cpu};
 
@@ -94,7 +93,7 @@ impl Runner for TrialRuns<'_> {
         let arguments = self.study.arguments(values);
         let is_new = !run.config().exists();
         if is_new {
-            plan::check_new(&arguments, std::iter::empty(), &Programs::here())?;
+            plan::check_new(&arguments, std::iter::empty())?;
         }
         fs::create_dir_all(run.logs()).with_context(|| format!("create {}", run.logs().display()))?;
         wait_for_earlier(&run)?;

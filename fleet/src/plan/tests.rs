@@ -106,7 +106,7 @@ fn a_new_run_is_checked_without_a_folder_or_a_machine() {
     let check = |sets: &[&str]| {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
         let args = Args { game: Some("tic_tac_toe".to_owned()), minutes: Some(3.0), sets, ..runs.args() };
-        check_new(&args, std::iter::empty(), &Programs::here())
+        check_new(&args, std::iter::empty())
     };
     let config = check(&["learner.batch_size=32"]).unwrap();
     assert_eq!((config.learner.batch_size, config.learner.schedule_minutes), (32, 3.0));

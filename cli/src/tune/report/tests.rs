@@ -1,6 +1,5 @@
 //! The report of a study whose trials are given as events.
 
-use fleet::feasibility::Programs;
 use fleet::plan;
 use serde_json::json;
 
@@ -36,7 +35,7 @@ impl Folder {
         for number in 0..TRIALS {
             let options =
                 fleet::plan::Args { run: Some(number.to_string()), ..folder.study.arguments(&values(number)) };
-            let config = plan::check_new(&options, std::iter::empty(), &Programs::here()).unwrap();
+            let config = plan::check_new(&options, std::iter::empty()).unwrap();
             let run = folder.run(number);
             run.create().unwrap();
             fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
@@ -100,7 +99,7 @@ fn the_best_trial_is_a_run_file_that_a_new_run_takes_unchanged() {
     let file = Some(folder.folder.path().join("best.toml"));
     let options =
         fleet::plan::Args { config: file, game: None, sets: Vec::new(), ..folder.study.arguments(&Values::new()) };
-    let config = plan::check_new(&options, std::iter::empty(), &Programs::here()).unwrap();
+    let config = plan::check_new(&options, std::iter::empty()).unwrap();
     let trial = load_run::<Fleet>(&folder.run(7)).unwrap();
     let same = |config: &Fleet| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();
     assert_eq!(same(&config), same(&trial));

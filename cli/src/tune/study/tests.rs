@@ -48,7 +48,7 @@ fn a_study_is_read_with_its_name_from_the_file_and_its_settings_quoted_or_nested
         Values::from([("learner.batch_size".to_owned(), json!(64)), ("search.algorithm".to_owned(), json!("puct"))]);
     let options = study.arguments(&values);
     assert_eq!(options.sets, ["learner.device=cpu", "learner.batch_size=64", "search.algorithm=\"puct\""]);
-    assert_eq!(plan::check_new(&options, iter::empty(), &Programs::here()).unwrap().learner.batch_size, 64);
+    assert_eq!(plan::check_new(&options, iter::empty()).unwrap().learner.batch_size, 64);
     let described = study.describe();
     assert!(described.contains("study rates: 8 trials of 3 minutes, 1 at a time, proposed by TPE"), "{described}");
     assert!(described.contains("learner.learning_rate: 0.0001 to 0.1, logarithmic"), "{described}");
