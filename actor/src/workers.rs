@@ -470,8 +470,8 @@ impl<G: Game> Worker<G> {
                 Err(TrySendError::Closed(_)) => return Err(mpsc::error::SendError(())),
                 Err(TrySendError::Full(episode)) => {
                     let start = Instant::now();
-                    let sent = service::waiting(|| self.around.finished.blocking_send(episode));
-                    sent.map_err(|_| mpsc::error::SendError(()))?;
+                    let sent = || self.around.finished.blocking_send(episode).map_err(|_| mpsc::error::SendError(()));
+                    service::waiting(sent)?;
                     let time = start.elapsed();
                     // Each wait is reported as soon as it ends, since it may be long.
                     metrics::waited("replay", time);

@@ -76,9 +76,9 @@ impl Share {
         self.client.credits.clone()
     }
 
-    /// Waits until no other stream of the client has its turn, while there are other clients. Decoding takes most of the
-    /// time of a busy server, so that turns of streams would give the server to the client with the most of them. The
-    /// streams of a client alone are decoded by all threads. Cancel-safe.
+    /// Waits until no other stream of the client has its turn, while there are other clients. Decoding takes most of
+    /// the time of a busy server, so that turns of streams would give the server to the client with the most of them.
+    /// The streams of a client alone are decoded by all threads. Cancel-safe.
     pub(crate) async fn begin_turn(&mut self) {
         // One reference is that of `Clients`.
         if self.turn.is_none() && Arc::strong_count(&self.client.all) > 2 {
@@ -100,8 +100,8 @@ impl Share {
         }
     }
 
-    /// Lets others run and then ends the turn, if the client has had the messages of one. The order matters, since tokio
-    /// runs the stream that the end wakes at once.
+    /// Lets others run and then ends the turn, if the client has had the messages of one. The order matters, since
+    /// tokio runs the stream that the end wakes at once.
     pub(crate) async fn pause(&mut self) {
         if std::mem::take(&mut self.is_turn_over) {
             yield_now().await;

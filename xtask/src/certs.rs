@@ -118,7 +118,8 @@ pub fn make(options: &Options) -> Result<()> {
         place.create()?;
         place.write("ca.pem", &authority.certificate)?;
         place.write("token", token)?;
-        let client = authority.sign(&role.name, &[role.name.clone()], ExtendedKeyUsagePurpose::ClientAuth, *days)?;
+        let client =
+            authority.sign(&role.name, std::slice::from_ref(&role.name), ExtendedKeyUsagePurpose::ClientAuth, *days)?;
         place.write("client.pem", &client.cert.pem())?;
         place.write("client.key", &client.signing_key.serialize_pem())?;
         if role.serves {

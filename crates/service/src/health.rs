@@ -185,9 +185,9 @@ mod tests {
         let health = Health::default();
         let later = || health.problem(Instant::now() + 2 * LIMIT);
         let heartbeat = health.heartbeat("train", LIMIT).of_thread();
-        assert_eq!(waiting(&later), None);
+        assert_eq!(waiting(later), None);
         assert!(later().unwrap().starts_with("the thread train has stalled for "));
-        let alive = std::thread::scope(|scope| scope.spawn(|| waiting(&later)).join().unwrap());
+        let alive = std::thread::scope(|scope| scope.spawn(|| waiting(later)).join().unwrap());
         assert!(alive.is_some(), "a wait of another thread");
         drop(heartbeat);
         beat();
