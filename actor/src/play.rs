@@ -114,12 +114,12 @@ impl<G: Game> Play<G> {
         match (&mut self.driver, network) {
             (Some(Driver::Rules { episodes, evaluator }), Network::Evaluator(new)) => {
                 episodes.abandon();
-                *evaluator = Some(Timed::new(new, now));
+                *evaluator = Some(Timed::new(new, beat_at));
                 Loaded::GoesOn
             }
             (Some(Driver::Latent { episodes, model }), Network::Latent(new)) => {
                 episodes.restart();
-                *model = Some(Timed::new(new, now));
+                *model = Some(Timed::new(new, beat_at));
                 Loaded::GoesOn
             }
             (before, network) => {
@@ -140,14 +140,14 @@ impl<G: Game> Play<G> {
         match network {
             Network::Evaluator(new) => Driver::Rules {
                 episodes: Episodes::new(game, settings, *discount, *seed).timed(Instant::now),
-                evaluator: Some(Timed::new(new, now)),
+                evaluator: Some(Timed::new(new, beat_at)),
             },
             Network::Latent(new) => {
                 let episodes = match environments.take() {
                     Some(outside) => LatentEpisodes::in_environments(outside, settings, *discount, *seed),
                     None => LatentEpisodes::new(game, settings, *discount, *seed),
                 };
-                let model = Some(Timed::new(new, now));
+                let model = Some(Timed::new(new, beat_at));
                 Driver::Latent { episodes: episodes.timed(Instant::now), model }
             }
         }
@@ -237,8 +237,8 @@ fn timed<N: ?Sized>(
     Call { result, parts: network.end(), shown: network.shown() }
 }
 
-/// The time before and after each batch, which are the progress of a thread.
-fn now() -> Instant {
+/// The clock of batches, whose beginnings and ends are the progress of a thread.
+fn beat_at() -> Instant {
     service::beat();
     Instant::now()
 }

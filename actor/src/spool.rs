@@ -231,10 +231,6 @@ mod tests {
         assert!(faults[0].1.contains("no spool of this version"), "{faults:?}");
     }
 
-    fn testdata() -> std::path::PathBuf {
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/testdata")
-    }
-
     /// Describes the content of a spool.
     fn text_of(spool: &[u8]) -> String {
         let (pending, faults) = decode(spool);
@@ -247,14 +243,9 @@ mod tests {
         pending.iter().map(line).collect()
     }
 
-    /// `tests/testdata/README.md` describes how a revision is added.
     #[test]
     fn the_spool_of_every_earlier_revision_is_read_with_its_content() {
-        let revisions = std::fs::read_dir(testdata()).unwrap().map(|entry| entry.unwrap().path());
-        let spools: Vec<_> =
-            revisions.map(|path| path.join("unacknowledged.spool")).filter(|path| path.exists()).collect();
-        assert!(!spools.is_empty());
-        for path in spools {
+        for path in earlier_revisions::of_each("unacknowledged.spool").unwrap() {
             let expected = std::fs::read_to_string(path.with_extension("txt")).unwrap();
             assert_eq!(text_of(&std::fs::read(&path).unwrap()), expected, "{}", path.display());
         }
@@ -263,8 +254,7 @@ mod tests {
     #[test]
     #[ignore = "writes the spool of a new revision: ZEROFLEET_REVISION names its folder"]
     fn write_the_spool_of_this_revision() {
-        let folder = testdata().join(std::env::var("ZEROFLEET_REVISION").expect("ZEROFLEET_REVISION names a revision"));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = earlier_revisions::make_new().unwrap();
         let spool = encode(&examples());
         std::fs::write(folder.join("unacknowledged.txt"), text_of(&spool)).unwrap();
         std::fs::write(folder.join("unacknowledged.spool"), spool).unwrap();

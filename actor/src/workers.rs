@@ -36,7 +36,7 @@ const FINISHED_PER_THREAD_MAX: usize = 16;
 /// The number of consecutive failures of the backend after which the process exits, so that its supervisor decides.
 pub(crate) const FAILURES_MAX: u32 = 5;
 /// A thread that ends no batch for this long has stalled, beside the time of environments: the first batch of a network
-/// waits for its trial, and a batch of a large one takes seconds.
+/// waits for a trial of the engines, and a batch of a large network takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
 /// The time between two tries of a failing backend.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);

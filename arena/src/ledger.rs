@@ -362,23 +362,20 @@ mod tests {
         Ledger::load(path, "connect_four").unwrap_err().to_string()
     }
 
-    /// `tests/testdata/README.md` describes how a revision is added.
     #[test]
     fn ratings_and_gate_of_every_earlier_revision_are_read_with_their_content() {
         let json = |path: &Path| serde_json::from_slice::<serde_json::Value>(&fs::read(path).unwrap()).unwrap();
-        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/testdata");
-        let revisions = fs::read_dir(testdata).unwrap().map(|entry| entry.unwrap().path());
-        let kept: Vec<_> = revisions.filter(|revision| revision.join("ratings.json").exists()).collect();
-        assert!(!kept.is_empty());
-        for revision in kept {
-            let written = json(&revision.join("ratings.json"));
-            let ledger = Ledger::load(&revision.join("ratings.json"), written["game"].as_str().unwrap()).unwrap();
+        for path in earlier_revisions::of_each("ratings.json").unwrap() {
+            let written = json(&path);
+            let ledger = Ledger::load(&path, written["game"].as_str().unwrap()).unwrap();
             let again = TempDir::new().unwrap();
             ledger.save(&again.path().join("ratings.json"), &[]).unwrap();
             assert!(ledger.games() > 0);
             assert_eq!(json(&again.path().join("ratings.json"))["results"], written["results"]);
-            let accepted = crate::gate::read(&revision.join("gate.json")).unwrap().unwrap();
-            assert_eq!(serde_json::json!({ "accepted": accepted }), json(&revision.join("gate.json")));
+        }
+        for path in earlier_revisions::of_each("gate.json").unwrap() {
+            let accepted = crate::gate::read(&path).unwrap().unwrap();
+            assert_eq!(serde_json::json!({ "accepted": accepted }), json(&path));
         }
     }
 

@@ -49,7 +49,7 @@ pub enum Channels {
 }
 
 impl Settings {
-    /// The longest time of a call: processes that hang are replaced, and others may have to start meanwhile.
+    /// The longest time of a call: a process that hangs is replaced, and further processes may start meanwhile.
     #[must_use]
     pub fn call_time_max(&self) -> Duration {
         2 * (self.step_timeout + self.start_timeout)

@@ -31,7 +31,7 @@ pub(crate) mod tests;
 /// The interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A thread whose batch takes this long has stalled: the first one on an accelerator takes seconds.
+/// A thread whose batch takes this long has stalled: the first batch on an accelerator takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
 
 /// Weights versions after the newest that a request may wait for. More than one, since a server that loads a version

@@ -239,7 +239,7 @@ impl Writing {
     pub(crate) fn wait(&mut self) -> Vec<Written> {
         let mut all = self.ended();
         while !self.in_flight.is_empty() {
-            // That thread has a heartbeat of its own.
+            // The writing thread beats too.
             let written = service::waiting(|| self.written.recv()).expect("the writing thread ends after this end");
             self.in_flight.retain(|kind| *kind != written.kind);
             all.push(written);

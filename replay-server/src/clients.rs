@@ -17,7 +17,7 @@ pub(crate) const CLIENT_CREDIT: usize = IN_LOG_MAX + IN_LOG_MAX / 2;
 /// The messages of one client that are handled before those of others have their turn, over all its streams.
 const MESSAGES_PER_TURN: usize = INSERT_CREDIT as usize / 2;
 
-/// The bytes of a trajectory for which it counts as one message more, so that a turn is short with large ones, too.
+/// A trajectory counts as one message more for each of this many bytes, so that large trajectories make no long turn.
 const BYTES_PER_MESSAGE: usize = 4 << 10;
 
 /// The messages of one stream that are handled in a turn without credentials, which is without clients to be fair to.
@@ -55,7 +55,7 @@ pub(crate) struct Share {
 }
 
 impl Clients {
-    /// Returns the share of a new stream of the client with this name; without a name, of a stream on its own.
+    /// Returns the share of a new stream of the client with this name; a stream without a name is a client alone.
     pub(crate) fn share(&self, name: Option<&Arc<str>>) -> Share {
         let client = |credits, messages_per_turn, all| {
             let (turn, handled) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
@@ -100,8 +100,8 @@ impl Share {
         }
     }
 
-    /// Lets others run and then ends the turn, if the client has had the messages of one. The order matters, since
-    /// tokio runs the stream that the end wakes at once.
+    /// Lets other tasks run and then ends the turn, if the client has had the messages of a turn. The order matters,
+    /// since tokio runs the stream that the end wakes at once.
     pub(crate) async fn pause(&mut self) {
         if std::mem::take(&mut self.is_turn_over) {
             yield_now().await;
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts streams that always have a message, and counts those that are handled of each.
+    /// Starts streams that always have a message, and counts the messages handled of each.
     fn busy(streams: &mut JoinSet<()>, shares: Vec<Share>) -> Vec<Arc<AtomicUsize>> {
         let start = |mut share: Share| {
             let handled = Arc::new(AtomicUsize::new(0));

@@ -20,7 +20,7 @@ use crate::skip;
 
 /// The admin port of every container.
 const ADMIN_PORT: u16 = 9100;
-/// The images of the cluster's processes and of its check; `BELOW` lists their base images.
+/// The images of the cluster's processes and of the check; `BELOW` lists the base images.
 pub const IMAGES: [&str; 6] = ["replay-server", "learner", "inference-server", "actor", "arena", "cli"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 

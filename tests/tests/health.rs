@@ -1,4 +1,4 @@
-//! Every process reports the health of the threads that do its work.
+//! Every process reports the health of its working threads.
 
 use std::time::Duration;
 

@@ -31,8 +31,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;
 const TOKEN_BYTES: usize = 32;
 
-/// Actors with configured ids have smaller ones than this; replicas share a token and draw theirs from all of 53 bits
-/// (`actor.identity = "claimed"`), thus a smaller one with a probability of one in eight billion.
+/// Configured actor ids are smaller than this. Replicas share a token and draw ids of 53 bits
+/// (`actor.identity = "claimed"`), of which one in eight billion is smaller.
 const CLAIMED_FIRST: u64 = 1 << 20;
 const CLAIMED_LAST: u64 = (1 << 53) - 1;
 
@@ -43,7 +43,7 @@ struct Role {
     serves: bool,
     /// The scopes of its token; see docs/security.md.
     scopes: &'static str,
-    /// The actors as which its token may insert; empty: as any, if its scopes allow that.
+    /// The ` actors=` of the token, which binds inserts to actor ids; empty: any actor, if the scopes allow inserts.
     actors: String,
 }
 

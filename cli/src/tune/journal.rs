@@ -101,14 +101,9 @@ mod tests {
         Event::Started { trial, values: Values::from([("a.b".to_owned(), json!("é"))]), unix_seconds: 5.0 }
     }
 
-    /// `tests/testdata/README.md` describes how a revision is added.
     #[test]
     fn the_journal_of_every_earlier_revision_is_read_with_its_content() {
-        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/testdata");
-        let revisions = fs::read_dir(testdata).unwrap().map(|entry| entry.unwrap().path().join("journal.jsonl"));
-        let kept: Vec<_> = revisions.filter(|journal| journal.exists()).collect();
-        assert!(!kept.is_empty());
-        for kept in kept {
+        for kept in earlier_revisions::of_each("journal.jsonl").unwrap() {
             let folder = tempfile::tempdir().unwrap();
             let copy = folder.path().join("journal.jsonl");
             fs::copy(&kept, &copy).unwrap();

@@ -1,6 +1,6 @@
 //! The progress of the threads of a process, for `/healthz` and for metrics.
 //!
-//! A thread that works beats at each step; one that waits for others is alive however long it waits.
+//! A thread that works beats at each step; a thread that waits for another thread or process is alive however long.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -199,7 +199,7 @@ mod tests {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let health = Health::default();
         let _tables = health.heartbeat("tables", LIMIT);
-        // The longest pause of those of one name.
+        // The longest pause counts among threads of one name.
         drop(health.heartbeat("tables", LIMIT));
         drop(health.heartbeat("log", LIMIT));
         metrics::with_local_recorder(&recorder, || health.publish(Instant::now() + LIMIT));

@@ -30,7 +30,7 @@ pub struct SecuritySection {
     /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
     pub tokens: PathBuf,
     /// The time for which files by which clients are known may be unreadable or invalid, in seconds, before the server
-    /// refuses all calls but those of health; 0: they may be for ever.
+    /// refuses all calls except health checks; 0 means no limit.
     pub unusable_seconds_max: u32,
     /// The calls that one client may begin per second, counted by its token or else its address; 0 means no limit.
     pub requests_per_second_max: u32,

@@ -52,14 +52,9 @@ fn the_newest_checkpoint_comes_back_as_written() {
     assert_eq!(found, Found { checkpoint: checkpoint(10), damaged: vec![] });
 }
 
-/// `tests/testdata/README.md` describes how a revision is added.
 #[test]
 fn the_checkpoint_of_every_earlier_revision_is_read_with_the_files_that_it_lists() {
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/testdata");
-    let revisions = fs::read_dir(testdata).unwrap().map(|entry| entry.unwrap().path().join("checkpoints"));
-    let kept: Vec<PathBuf> = revisions.filter(|checkpoints| checkpoints.exists()).collect();
-    assert!(!kept.is_empty());
-    for directory in kept {
+    for directory in earlier_revisions::of_each("checkpoints").unwrap() {
         let Found { checkpoint, damaged } = Checkpoints::new(directory.clone(), 1).newest().unwrap().unwrap();
         let Checkpoint { progress, files } = checkpoint;
         assert_eq!(damaged, Vec::<String>::new());

@@ -333,7 +333,7 @@ fn a_step_or_a_write_that_does_not_return_is_a_stall_and_waiting_for_trajectorie
         until(|| stalls("write"));
         drop(hangs);
         until(|| problem().is_empty());
-        // The trainer writes to its log in each step.
+        // The trainer writes to the log in each step.
         let hangs = log.lock().unwrap();
         sender.send(Some(prepared())).unwrap();
         until(|| sender.is_empty() && stalls("train"));

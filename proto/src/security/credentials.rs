@@ -31,7 +31,7 @@ impl Credentials {
 
     pub(super) fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
         section.check()?;
-        // It is for servers to refuse credentials that were withdrawn: a client keeps its own.
+        // Servers refuse credentials that were withdrawn: a client keeps what it has.
         let times = Times { interval, unusable_max: Duration::MAX };
         let tls = is_set(&section.ca).then(|| Watched::open(tls::client_files(section), times, tls::client));
         let token = || Watched::open(vec![("security.token_file", section.token_file.clone())], times, authorization);

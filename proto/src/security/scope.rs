@@ -10,7 +10,7 @@ use super::caller::ActorIds;
 pub(super) enum Scope {
     /// Inserting trajectories, following weights.
     Act,
-    /// Choosing stored trajectories of any actor and replacing their searches.
+    /// Choosing stored trajectories of any actor and replacing the searches.
     Revise,
     /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
     /// learners.

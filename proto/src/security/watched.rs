@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let contents = read(&names).map_err(invalid)?;
         let value = made(&names, build, &contents).map_err(invalid)?;
         let Times { interval, unusable_max } = times;
-        // Scopes of certificates may be those of the services alone, without a file.
+        // Scopes of certificates may come from the names of services alone, without a file.
         let key = names.first().map_or("security.client_scopes", |(key, _)| key);
         let now = Instant::now();
         let usable = Arc::new(Usable { key, last: Mutex::new(now), unusable_max });
@@ -217,7 +217,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A file that is read, with its folder. To build `hang` takes for ever, as a read of a volume may.
+    /// A watched file and the folder around it. To build `hang` takes for ever, as a read of a volume may.
     fn watched(interval: Duration) -> (TempDir, Arc<Watched<Vec<u8>>>) {
         let folder = tempfile::tempdir().unwrap();
         let names = vec![("security.tokens", folder.path().join("tokens"))];

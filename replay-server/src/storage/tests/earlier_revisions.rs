@@ -1,17 +1,13 @@
 //! Logs that earlier revisions have written: `tests/testdata/README.md` describes how one is added.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proto::replay::Suspect;
 use replay::ItemKey;
 
 use super::*;
 use crate::log::{Disk, OperatorRecord, TableCounters};
-
-fn testdata() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/testdata")
-}
 
 /// Describes everything that a restore finds in a folder, which it changes.
 fn restored_text(folder: &Path) -> String {
@@ -47,28 +43,21 @@ fn restored_text(folder: &Path) -> String {
 
 #[test]
 fn the_log_of_every_earlier_revision_is_restored_with_its_content() {
-    let mut revisions = 0;
-    for revision in std::fs::read_dir(testdata()).unwrap().map(|entry| entry.unwrap().path()) {
-        let (kept, expected) = (revision.join("replay"), revision.join("replay.txt"));
-        if !kept.is_dir() {
-            continue;
-        }
+    for kept in ::earlier_revisions::of_each("replay").unwrap() {
         // A start writes to the folder.
         let folder = tempfile::tempdir().unwrap();
-        for file in std::fs::read_dir(kept).unwrap().map(|entry| entry.unwrap().path()) {
+        for file in std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()) {
             std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
         }
-        let expected = std::fs::read_to_string(expected).unwrap();
-        assert_eq!(restored_text(folder.path()), expected, "{}", revision.display());
-        revisions += 1;
+        let expected = std::fs::read_to_string(kept.with_extension("txt")).unwrap();
+        assert_eq!(restored_text(folder.path()), expected, "{}", kept.display());
     }
-    assert!(revisions > 0, "{} has no log", testdata().display());
 }
 
 #[test]
 #[ignore = "writes the files of a new revision: ZEROFLEET_REVISION names their folder"]
 fn write_the_log_of_this_revision() {
-    let revision = testdata().join(std::env::var("ZEROFLEET_REVISION").expect("ZEROFLEET_REVISION names a revision"));
+    let revision = ::earlier_revisions::make_new().unwrap();
     let folder = revision.join("replay");
     std::fs::create_dir_all(&folder).unwrap();
     let (mut log, ..) = restore(Disk::new(&folder), &settings(), Startup::in_tests()).unwrap();
