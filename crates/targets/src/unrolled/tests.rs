@@ -266,6 +266,18 @@ fn a_segment_holds_the_steps_that_its_targets_need_and_no_more() {
     let needed = |spec, td_steps| unroll(5, td_steps, 1.0).segment_steps(spec);
     assert_eq!([10, MONTE_CARLO].map(|td_steps| needed(course.spec(), td_steps)), [15, 59]);
     assert_eq!([10, MONTE_CARLO].map(|td_steps| needed(board.spec(), td_steps)), [5, 5]);
+    let (model, positions) = (Targets::Unrolled(unroll(5, 10, 1.0)), Targets::Positions { search_value_share: 0.0 });
+    assert_eq!([&model, &positions].map(Targets::unroll_steps), [5, 0]);
+    assert_eq!([&model, &positions].map(|targets| targets.segment_steps(course.spec())), [15, 0]);
+}
+
+#[test]
+fn each_row_keeps_the_importance_of_its_sample() {
+    let samples = [sample_of_board(&[0; 7], 4, Outcome::Draw), sample_of_board(&WON, 5, FIRST_WINS)];
+    let targets = Targets::Unrolled(unroll(3, 10, 1.0));
+    let built = targets.examples(&ConnectFour::new(), &samples, &[0.25, 0.75], &mut ChaCha8Rng::seed_from_u64(1));
+    let Examples::Unrolled(batch) = &built.examples else { panic!("{built:?}") };
+    assert_eq!((built.rows, batch.importance.as_slice()), (vec![1], &[0.75][..]));
 }
 
 /// A sample of Connect Four: the episode of these columns, of which the last one's search has this policy and value.
