@@ -150,8 +150,10 @@ pub struct SelfplaySection {
     pub fast_simulations: u32,
     /// The probability that a search is full.
     pub full_search_probability: f32,
-    /// The temperature of the first ply. Full searches under `gumbel` use none: the Gumbel noise has already randomised
-    /// the move.
+    /// The moves of full searches under `gumbel`: `best`, which the Gumbel noise has already randomised, or drawn at the
+    /// temperature from the improved `policy` or from the `visits`.
+    pub gumbel_moves: GumbelMoves,
+    /// The temperature of the first ply. Full searches under `gumbel` use none where `gumbel_moves` is `best`.
     pub temperature_early: f32,
     /// The temperature at the end of the decay.
     pub temperature_late: f32,
@@ -163,6 +165,13 @@ pub struct SelfplaySection {
     pub random_opening_probability: f32,
     /// The maximum number of random plies at the start of an episode.
     pub opening_plies_max: u16,
+    /// The distribution of random plies: `uniform`, or the `policy` of the network.
+    pub opening_moves: OpeningMoves,
+    /// The probability that an episode begins as a fork: with the first plies of an earlier episode of its slot and one
+    /// random ply.
+    pub fork_probability: f32,
+    /// The position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of its search.
+    pub fork_positions: ForkPositions,
     /// The treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for
     /// the opponent).
     pub resignation: ResignationName,
@@ -174,8 +183,44 @@ pub struct SelfplaySection {
     pub resign_calibration_share: f32,
     /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
+    /// True to begin every full search at a fresh root, whose visits are then all made with its noise.
+    pub fresh_full_searches: bool,
     /// True to let one answer of the evaluator serve a position and its images under the symmetries of the game.
     pub symmetry_reuse: bool,
+}
+
+/// The moves of full searches under Gumbel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GumbelMoves {
+    /// The best action under the noise.
+    Best,
+    /// Drawn from the improved policy at the temperature.
+    Policy,
+    /// Drawn from the shares of visits at the temperature.
+    Visits,
+}
+
+/// The distribution of the random plies of an opening.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpeningMoves {
+    /// All legal actions are equally probable.
+    #[default]
+    Uniform,
+    /// The policy of the network, without a search (KataGo).
+    Policy,
+}
+
+/// The positions of earlier episodes at which episodes fork.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkPositions {
+    /// Every position is equally probable (Go-Exploit).
+    #[default]
+    Any,
+    /// In proportion to the divergence of the search policy from the prior.
+    Surprise,
 }
 
 /// The decay of the temperature.
@@ -210,17 +255,22 @@ impl Default for SelfplaySection {
             full_simulations_max: 0,
             fast_simulations: 24,
             full_search_probability: 0.25,
+            gumbel_moves: GumbelMoves::Best,
             temperature_early: 1.0,
             temperature_late: 0.15,
             temperature_plies: 8.0,
             temperature_decay: DecayName::HalfLife,
             random_opening_probability: 0.0,
             opening_plies_max: 0,
+            opening_moves: OpeningMoves::Uniform,
+            fork_probability: 0.0,
+            fork_positions: ForkPositions::Any,
             resignation: ResignationName::Never,
             resign_threshold: -0.95,
             resign_moves: 3,
             resign_calibration_share: 0.1,
             subtree_reuse: true,
+            fresh_full_searches: false,
             symmetry_reuse: true,
         }
     }
@@ -251,6 +301,7 @@ impl SelfplaySection {
         check("selfplay.temperature_late", self.temperature_late, "at least 0", |x| x >= 0.0)?;
         check("selfplay.temperature_plies", self.temperature_plies, "above 0", |x| x > 0.0)?;
         check("selfplay.random_opening_probability", self.random_opening_probability, "from 0 to 1", is_share)?;
+        check("selfplay.fork_probability", self.fork_probability, "from 0 to 1", is_share)?;
         check("selfplay.resign_threshold", self.resign_threshold, "from -1 to 0", |x| (-1.0..=0.0).contains(&x))?;
         at_least("selfplay.resign_moves", usize::from(self.resign_moves), 1)?;
         check("selfplay.resign_calibration_share", self.resign_calibration_share, "from 0 to 1", is_share)?;
@@ -268,6 +319,7 @@ impl SelfplaySection {
             full_simulations_max: self.full_simulations_max,
             fast_simulations: self.fast_simulations,
             full_search_probability: self.full_search_probability,
+            gumbel_moves: self.gumbel_moves,
             temperature: Temperature {
                 early: self.temperature_early,
                 late: self.temperature_late,
@@ -285,7 +337,11 @@ impl SelfplaySection {
             openings: Openings {
                 probability: self.random_opening_probability,
                 random_plies_max: self.opening_plies_max,
+                moves: self.opening_moves,
+                fork_probability: self.fork_probability,
+                fork_positions: self.fork_positions,
             },
+            fresh_full_searches: self.fresh_full_searches,
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
         })
@@ -330,7 +386,9 @@ pub struct Settings {
     pub fast_simulations: u32,
     /// The probability that a search is full; 1 disables fast searches.
     pub full_search_probability: f32,
-    /// The temperature at which moves are sampled from the search; unused in full searches under Gumbel.
+    /// The moves of full searches under Gumbel.
+    pub gumbel_moves: GumbelMoves,
+    /// The temperature at which moves are drawn from the search.
     pub temperature: Temperature,
     /// The condition under which a hopeless game is cut short.
     pub resignation: Resignation,
@@ -338,14 +396,14 @@ pub struct Settings {
     pub openings: Openings,
     /// Determines whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
+    /// True to begin every full search at a fresh root.
+    pub fresh_full_searches: bool,
     /// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the
     /// game.
     pub symmetry_reuse: SymmetryReuse,
 }
 
 /// The temperature of a move, which is drawn in proportion to the search policy to the power of `1 / temperature`.
-///
-/// Full searches under Gumbel have none: noise on the logits has already randomised their move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
     /// The temperature at the first ply.
@@ -414,13 +472,19 @@ pub enum Resigned {
     Decided,
 }
 
-/// Random plies at the start of some episodes. They never end a game.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Plies at the start of some episodes that no search chooses. They never end a game.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Openings {
-    /// The probability that an episode begins with random plies.
+    /// The probability that an episode that is no fork begins with random plies.
     pub probability: f32,
     /// The maximum number of random plies; the number is drawn uniformly from 1 to this.
     pub random_plies_max: u16,
+    /// The distribution of the random plies.
+    pub moves: OpeningMoves,
+    /// The probability that an episode begins as a fork of an earlier one of its slot, followed by one random ply.
+    pub fork_probability: f32,
+    /// The positions at which it forks.
+    pub fork_positions: ForkPositions,
 }
 
 /// Determines whether the subtree below the move played becomes the next search's tree.

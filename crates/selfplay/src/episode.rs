@@ -1,6 +1,6 @@
 //! One game of many: its position, its tree and its record.
 
-use experience::{Invalid, Observations, Step, Trajectory, TrajectoryId};
+use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Game, Outcome, stored_seed};
 use search::Tree;
 
@@ -189,7 +189,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Plays the random plies, if any, at the start of an episode.
+    /// Plays the plies at the start of an episode that need no evaluation.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = context.leaves.weights_version;
         self.record.open(context.game, &mut self.position, settings, weights_version, &mut workspace.legal);
@@ -202,7 +202,8 @@ impl<G: Game> Episode<G> {
 
     fn prepare(&mut self, weights_version: u64, settings: &Settings) {
         self.record.draw_kind(settings);
-        if settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version {
+        let is_kept = settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version;
+        if is_kept && !self.record.needs_fresh_root(settings) {
             self.search.resume();
         } else {
             self.search.restart();
@@ -220,14 +221,24 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let Choice { action, kind, value } = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+        let accepts = |action| {
+            let mut next = self.position.clone();
+            game.play(&mut next, action);
+            game.outcome(&next).is_none()
+        };
+        let Choice { action, kind, value } =
+            self.record.choose(settings, &self.search.tree, &mut workspace.policy, accepts);
+        let is_opening = kind == StepKind::Opening;
         let mover = game.to_move(&self.position);
         let reward = game.play(&mut self.position, action);
         self.record.push(action, reward, kind, self.tree_version);
-        round.moves += 1;
-
-        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
-        let Some(end) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned) else {
+        let mut end = None;
+        if !is_opening {
+            round.moves += 1;
+            let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
+            end = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned);
+        }
+        let Some(end) = end else {
             // The result is not used here: the next search checks whether a subtree was kept.
             let _ = self.search.tree.advance(action);
             self.phase = Phase::AtMove;

@@ -16,6 +16,7 @@ mod analyst;
 pub mod config;
 mod episode;
 mod episodes;
+mod forks;
 mod game_search;
 mod images;
 pub mod latent;
@@ -33,7 +34,8 @@ mod tree_search;
 pub use analysis::{Analysis, AnalysisSettings, analyse};
 pub use analyst::Analyst;
 pub use config::{
-    Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature, TemperatureDecay,
+    ForkPositions, GumbelMoves, OpeningMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse,
+    Temperature, TemperatureDecay,
 };
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;

@@ -10,8 +10,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
-use crate::config::{Openings, Settings};
+use crate::config::{GumbelMoves, OpeningMoves, Openings, Settings};
 use crate::episode::{Ending, FinishedEpisode};
+use crate::forks::{Forks, surprise};
 use crate::resignation::Watch;
 use crate::round::Round;
 use crate::seeds::training_seed;
@@ -32,16 +33,30 @@ pub(crate) struct EpisodeRecord {
     /// The kind of search of the next move.
     kind: SearchKind,
     steps: Vec<Step>,
+    /// The divergence of the search policy of each step from the prior; 0 where none was searched fully.
+    surprises: Vec<f32>,
     /// The entries of the search policies of all steps.
     policy_entries: usize,
+    opening: Opening,
+    forks: Forks,
     watch: Watch,
 }
 
-/// Playout cap randomisation's two kinds of search.
+/// The plies at the start of an episode that are left to play without a search.
+#[derive(Debug, Default)]
+struct Opening {
+    /// The rest of a fork's plies, last first.
+    fork: Vec<Action>,
+    random_plies: u16,
+    moves: OpeningMoves,
+}
+
+/// Playout cap randomisation's two kinds of search, and the evaluation that a random ply is drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchKind {
     Full,
     Fast,
+    Opening,
 }
 
 /// The move that a search has chosen, and what is recorded of the search.
@@ -66,7 +81,10 @@ impl EpisodeRecord {
             rng,
             kind: SearchKind::Full,
             steps: Vec::new(),
+            surprises: Vec::new(),
             policy_entries: 0,
+            opening: Opening::default(),
+            forks: Forks::default(),
             watch,
         }
     }
@@ -98,7 +116,7 @@ impl EpisodeRecord {
         &mut self.rng
     }
 
-    /// Plays the random plies, if any, at the start of an episode. `legal` is scratch memory.
+    /// Plays the plies at the start of an episode that need no evaluation. `legal` is scratch memory.
     pub(crate) fn open<G: Game>(
         &mut self,
         game: &G,
@@ -107,36 +125,75 @@ impl EpisodeRecord {
         weights_version: u64,
         legal: &mut Vec<Action>,
     ) {
-        for _ in 0..self.draw_opening(settings) {
-            let Some((action, reward)) = play_random(game, position, legal, &mut self.rng) else { break };
+        self.draw_opening(settings);
+        loop {
+            game.legal_actions(position, legal);
+            let mut played = None;
+            let action = self.next_of_opening(legal, |action| {
+                let mut next = position.clone();
+                let reward = game.play(&mut next, action);
+                let goes_on = game.outcome(&next).is_none();
+                played = goes_on.then_some((next, reward));
+                goes_on
+            });
+            let (Some(action), Some((next, reward))) = (action, played) else { break };
+            *position = next;
             self.push(action, reward, StepKind::Opening, weights_version);
         }
     }
 
-    /// Draws the number of random plies that the episode begins with.
-    pub(crate) fn draw_opening(&mut self, settings: &Settings) -> u16 {
-        draw_length(&settings.openings, &mut self.rng)
+    /// Draws the plies that the episode begins with.
+    pub(crate) fn draw_opening(&mut self, settings: &Settings) {
+        let Openings { moves, fork_probability, .. } = settings.openings;
+        let is_fork = fork_probability > 0.0 && self.rng.random::<f32>() < fork_probability;
+        let fork = if is_fork { self.forks.draw(&mut self.rng) } else { None };
+        let fork: Vec<Action> = fork.into_iter().flatten().rev().copied().collect();
+        let random_plies = if fork.is_empty() { draw_length(&settings.openings, &mut self.rng) } else { 1 };
+        self.opening = Opening { fork, random_plies, moves };
     }
 
-    /// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
-    pub(crate) fn draw_action(
+    /// Returns the next ply of the opening that needs no evaluation: one of the `legal` actions that `accepts`. `None`
+    /// if there is none. Consumes `legal`.
+    pub(crate) fn next_of_opening(
         &mut self,
         legal: &mut Vec<Action>,
-        accepts: impl FnMut(Action) -> bool,
+        mut accepts: impl FnMut(Action) -> bool,
     ) -> Option<Action> {
+        if let Some(action) = self.opening.fork.pop() {
+            if legal.contains(&action) && accepts(action) {
+                return Some(action);
+            }
+            // Chance has led elsewhere.
+            self.opening.fork.clear();
+        }
+        if self.opening.moves == OpeningMoves::Policy || self.opening.random_plies == 0 {
+            return None;
+        }
+        self.opening.random_plies -= 1;
         draw_action(legal, &mut self.rng, accepts)
     }
 
     /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
     /// searches would become rarer, because they take longer.
     pub(crate) fn draw_kind(&mut self, settings: &Settings) {
+        if self.opening.moves == OpeningMoves::Policy && self.opening.random_plies > 0 {
+            self.opening.random_plies -= 1;
+            self.kind = SearchKind::Opening;
+            return;
+        }
         let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
         self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
+    }
+
+    /// True if the next search is to begin at a fresh root.
+    pub(crate) fn needs_fresh_root(&self, settings: &Settings) -> bool {
+        settings.fresh_full_searches && self.kind == SearchKind::Full
     }
 
     /// The simulations of the next search, and the randomness of its move.
     pub(crate) fn budget(&self, settings: &Settings) -> (u32, Exploration) {
         match self.kind {
+            SearchKind::Opening => (0, Exploration::Greedy),
             SearchKind::Full => (settings.full_simulations, Exploration::Explore),
             SearchKind::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
                 (settings.fast_simulations, Exploration::Greedy)
@@ -145,24 +202,46 @@ impl EpisodeRecord {
         }
     }
 
-    /// Chooses the move that a finished search has found. `policy` is scratch memory.
-    pub(crate) fn choose<S>(&mut self, settings: &Settings, tree: &Tree<S>, policy: &mut Vec<f32>) -> Choice {
+    /// Chooses the move that a finished search has found; an opening's move is one that `accepts`. `policy` is scratch
+    /// memory.
+    pub(crate) fn choose<S>(
+        &mut self,
+        settings: &Settings,
+        tree: &Tree<S>,
+        policy: &mut Vec<f32>,
+        accepts: impl FnMut(Action) -> bool,
+    ) -> Choice {
         tree.search_policy(policy);
-        let value = tree.root().value_under(policy);
+        let (root, value) = (tree.root(), tree.root().value_under(policy));
+        if self.kind == SearchKind::Opening {
+            policy.clear();
+            policy.extend_from_slice(root.priors());
+            if let Some(action) = draw_weighted(root.actions(), policy, &mut self.rng, accepts) {
+                return Choice { action, kind: StepKind::Opening, value };
+            }
+            // Every action ends the game: the move is that of the search.
+            self.opening.random_plies = 0;
+            return Choice { action: tree.best_action(), kind: StepKind::Fast { value }, value };
+        }
         let kind = match self.kind {
-            SearchKind::Full => StepKind::Full { policy: sparse(tree.root().actions(), policy), value },
-            SearchKind::Fast => StepKind::Fast { value },
+            SearchKind::Full => StepKind::Full { policy: sparse(root.actions(), policy), value },
+            _ => StepKind::Fast { value },
         };
+        let is_surprise_needed = settings.openings.fork_probability > 0.0 && self.kind == SearchKind::Full;
+        self.surprises.resize(self.steps.len(), 0.0);
+        self.surprises.push(if is_surprise_needed { surprise(policy, root.priors()) } else { 0.0 });
         Choice { action: self.choose_action(settings, tree), kind, value }
     }
 
     fn choose_action<S>(&mut self, settings: &Settings, tree: &Tree<S>) -> Action {
         let temperature = self.temperature(settings);
-        // Gumbel's noise has already randomised the move, so the best action is played.
-        let is_drawn =
+        let is_gumbel =
             matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.kind == SearchKind::Full;
-        if is_drawn || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
+        let moves = if is_gumbel { settings.gumbel_moves } else { GumbelMoves::Policy };
+        if moves == GumbelMoves::Best || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
             tree.best_action()
+        } else if moves == GumbelMoves::Visits {
+            tree.sample_visited(temperature, &mut self.rng)
         } else {
             tree.sample_action(temperature, &mut self.rng)
         }
@@ -199,6 +278,10 @@ impl EpisodeRecord {
     ) -> FinishedEpisode {
         round.episodes_finished += 1;
         round.calibration.count(&self.watch, outcome);
+        if settings.openings.fork_probability > 0.0 {
+            self.surprises.resize(self.steps.len(), 0.0);
+            self.forks.keep(&self.steps, &self.surprises, settings.openings.fork_positions, &mut self.rng);
+        }
         let steps = std::mem::take(&mut self.steps);
         let facts = experience::Episode { seed, outcome, truncation_value };
         let (slot, number) = (self.slot, self.number);
@@ -210,6 +293,7 @@ impl EpisodeRecord {
     /// Begins the record of the slot's next episode; the steps of this one are dropped.
     pub(crate) fn next_episode(&mut self, settings: &Settings) {
         self.steps.clear();
+        self.surprises.clear();
         self.policy_entries = 0;
         self.number += 1;
         self.rng = generator(self.seed, self.slot, self.number);
@@ -243,29 +327,6 @@ fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
     rng.random_range(1..=openings.random_plies_max)
 }
 
-/// Plays a uniformly random action that does not end the game; `None` if every action would.
-///
-/// `legal` is scratch memory.
-fn play_random<G: Game>(
-    game: &G,
-    position: &mut G::Position,
-    legal: &mut Vec<Action>,
-    rng: &mut impl Rng,
-) -> Option<(Action, f32)> {
-    game.legal_actions(position, legal);
-    let mut played = None;
-    let action = draw_action(legal, rng, |action| {
-        let mut next = position.clone();
-        let reward = game.play(&mut next, action);
-        let goes_on = game.outcome(&next).is_none();
-        played = goes_on.then_some((next, reward));
-        goes_on
-    })?;
-    let (next, reward) = played?;
-    *position = next;
-    Some((action, reward))
-}
-
 /// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
 fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl FnMut(Action) -> bool) -> Option<Action> {
     while !legal.is_empty() {
@@ -275,6 +336,29 @@ fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl Fn
         }
     }
     None
+}
+
+/// Draws one of the actions that `accepts` in proportion to its weight, `[actions]`; `None` if it accepts none.
+/// Consumes `weights`.
+fn draw_weighted(
+    actions: &[Action],
+    weights: &mut [f32],
+    rng: &mut impl Rng,
+    mut accepts: impl FnMut(Action) -> bool,
+) -> Option<Action> {
+    loop {
+        let mut left = rng.random::<f32>() * weights.iter().sum::<f32>();
+        let drawn = (0..actions.len()).filter(|&index| weights[index] > 0.0).find(|&index| {
+            left -= weights[index];
+            left < 0.0
+        });
+        // Rounding may leave a rest.
+        let index = drawn.or_else(|| weights.iter().rposition(|&weight| weight > 0.0))?;
+        if accepts(actions[index]) {
+            return Some(actions[index]);
+        }
+        weights[index] = 0.0;
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn settings(algorithm: SearchAlgorithm) -> Settings {
         fast_simulations: 12,
         full_search_probability: 0.4,
         temperature: Temperature { early: 1.0, late: 0.0, decay: TemperatureDecay::Cut { plies: 6 } },
-        openings: Openings { probability: 0.5, random_plies_max: 4 },
+        openings: Openings { probability: 0.5, random_plies_max: 4, ..Openings::default() },
         resignation: Resignation::Below {
             threshold: -0.5,
             consecutive: 2,

@@ -30,10 +30,8 @@ pub(crate) struct LatentEpisode {
 enum Phase {
     /// The episode has not begun.
     Fresh,
-    /// Random plies are left at the start.
-    Opening {
-        plies: u16,
-    },
+    /// Before the first search.
+    Opening,
     /// Between two moves.
     AtMove,
     Searching,
@@ -103,7 +101,8 @@ impl LatentEpisode {
 
     /// Begins the episode, whose environment has begun. `observation` is scratch memory.
     pub(crate) fn begin(&mut self, environments: &dyn Environments, settings: &Settings, observation: &mut [f32]) {
-        self.phase = Phase::Opening { plies: self.record.draw_opening(settings) };
+        self.record.draw_opening(settings);
+        self.phase = Phase::Opening;
         self.observations = self.layout.and_then(|layout| Observations::new(layout).ok());
         // An observation that cannot be recorded loses the episode with its first step.
         self.observe(environments, observation);
@@ -149,10 +148,8 @@ impl LatentEpisode {
         loop {
             match self.phase {
                 Phase::Fresh => return None,
-                Phase::Opening { plies } => {
-                    let drawn = if plies == 0 { None } else { self.draw_action(environments, &mut workspace.legal) };
-                    if let Some(action) = drawn {
-                        self.phase = Phase::Opening { plies: plies - 1 };
+                Phase::Opening => {
+                    if let Some(action) = self.next_of_opening(environments, &mut workspace.legal) {
                         return self.choose(environments, Choice { action, kind: StepKind::Opening, value: 0.0 });
                     }
                     self.phase = Phase::AtMove;
@@ -173,7 +170,8 @@ impl LatentEpisode {
                     if !gathered.is_finished {
                         return None;
                     }
-                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+                    let accepts = |action| !environments.would_end(slot, action);
+                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy, accepts);
                     return self.choose(environments, choice);
                 }
                 Phase::Truncated => {
@@ -184,11 +182,12 @@ impl LatentEpisode {
         }
     }
 
-    /// Draws a random action that is not known to end the episode. `legal` is scratch memory.
-    fn draw_action(&mut self, environments: &dyn Environments, legal: &mut Vec<Action>) -> Option<Action> {
+    /// Returns the next ply of the opening that needs no evaluation and is not known to end the episode. `legal` is
+    /// scratch memory.
+    fn next_of_opening(&mut self, environments: &dyn Environments, legal: &mut Vec<Action>) -> Option<Action> {
         let slot = self.record.slot();
         environments.legal_actions(slot, legal);
-        self.record.draw_action(legal, |action| !environments.would_end(slot, action))
+        self.record.next_of_opening(legal, |action| !environments.would_end(slot, action))
     }
 
     fn choose(&mut self, environments: &dyn Environments, choice: Choice) -> Option<Action> {
@@ -225,6 +224,9 @@ impl LatentEpisode {
                 // It has no position to train on.
                 self.drop_episode(settings);
                 return Advance::Dropped;
+            }
+            if self.phase == Phase::Searching {
+                self.phase = Phase::AtMove;
             }
             return Advance::GoesOn;
         }

@@ -190,7 +190,7 @@ fn episodes_are_recomputed_from_their_seeds_and_actions() {
 #[test]
 fn trajectories_of_games_replay_to_their_recorded_outcome() {
     let game = TicTacToe::new();
-    let openings = Openings { probability: 0.5, random_plies_max: 3 };
+    let openings = Openings { probability: 0.5, random_plies_max: 3, ..Openings::default() };
     for settings in [settings(), gumbel(Settings { openings, leaves_per_tree: 3, ..settings() })] {
         for episode in play_tic_tac_toe(settings, &mut tic_tac_toe(3), 3) {
             assert_eq!(game.outcome(&game.replay(&actions(&episode)).unwrap()), Some(episode.facts.outcome));

@@ -25,7 +25,7 @@ fn settings() -> Settings {
         full_simulations: 24,
         fast_simulations: 8,
         full_search_probability: 0.5,
-        openings: Openings { probability: 0.5, random_plies_max: 2 },
+        openings: Openings { probability: 0.5, random_plies_max: 2, ..Openings::default() },
         ..Settings::default()
     }
 }

@@ -6,6 +6,8 @@ use game::{
     Taken,
 };
 
+use crate::{ForkPositions, OpeningMoves};
+
 use super::*;
 
 /// A chain whose observations are bytes of two frames, and of which some requests fail.
@@ -173,14 +175,20 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
     LatentEpisodes::in_environments(Box::new(environments), Settings { openings, ..settings() }, 0.9, 5)
 }
 
-const NONE: Openings = Openings { probability: 0.0, random_plies_max: 0 };
+const NONE: Openings = Openings {
+    probability: 0.0,
+    random_plies_max: 0,
+    moves: OpeningMoves::Uniform,
+    fork_probability: 0.0,
+    fork_positions: ForkPositions::Any,
+};
 
 /// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the
 /// actions.
 #[test]
 fn observations_of_every_step_and_the_last_one_are_recorded_with_the_episode() {
     let game = Chain::new(5, 0.1, 5);
-    let openings = Openings { probability: 0.5, random_plies_max: 2 };
+    let openings = Openings { probability: 0.5, random_plies_max: 2, ..Openings::default() };
     for failing in [usize::MAX, 17] {
         let (mut episodes, mut sum, mut finished) = (episodes(&game, failing, openings), Round::default(), Vec::new());
         // Lost episodes have numbers of their own, so that those of finished ones have gaps.

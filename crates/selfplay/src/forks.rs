@@ -1,0 +1,123 @@
+//! Forks: episodes that begin with the first plies of an earlier one (Go-Exploit, Trudeau and Bowling 2023; KataGo).
+//!
+//! Each slot forks from its own episodes, so that they do not depend on those of other slots.
+
+use std::collections::VecDeque;
+
+use experience::Step;
+use game::Action;
+use rand::{Rng, RngExt};
+
+use crate::config::ForkPositions;
+
+/// The number of positions that a slot keeps; the oldest one is replaced.
+const KEPT_MAX: usize = 64;
+/// The number of plies up to a fork; more would take memory and hardly vary the end of a long episode.
+const PLIES_MAX: usize = 1024;
+
+/// The positions of earlier episodes of a slot, as the actions that lead to them.
+#[derive(Debug, Default)]
+pub(crate) struct Forks(VecDeque<Vec<Action>>);
+
+impl Forks {
+    /// Keeps one position of a finished episode. `surprises` holds the divergence of the search policy of each step
+    /// from the prior, `[steps]`.
+    pub(crate) fn keep(&mut self, steps: &[Step], surprises: &[f32], positions: ForkPositions, rng: &mut impl Rng) {
+        let last = steps.len().saturating_sub(1).min(PLIES_MAX);
+        if last == 0 {
+            return;
+        }
+        let total: f32 = surprises[1..=last].iter().sum();
+        let plies = match positions {
+            ForkPositions::Surprise if total > 0.0 => {
+                let mut left = rng.random::<f32>() * total;
+                let drawn = (1..=last).find(|&ply| {
+                    left -= surprises[ply];
+                    left < 0.0
+                });
+                drawn.unwrap_or(last)
+            }
+            _ => rng.random_range(1..=last),
+        };
+        if self.0.len() == KEPT_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(steps[..plies].iter().map(|step| step.action).collect());
+    }
+
+    /// Draws one of the positions; `None` before the first episode has finished.
+    pub(crate) fn draw(&self, rng: &mut impl Rng) -> Option<&[Action]> {
+        (!self.0.is_empty()).then(|| self.0[rng.random_range(0..self.0.len())].as_slice())
+    }
+}
+
+/// The Kullback-Leibler divergence of a search policy from the prior, both `[actions]`, in nats.
+pub(crate) fn surprise(policy: &[f32], priors: &[f32]) -> f32 {
+    let term = |(&p, &prior): (&f32, &f32)| if p > 0.0 { p * (p / prior.max(f32::MIN_POSITIVE)).ln() } else { 0.0 };
+    policy.iter().zip(priors).map(term).sum::<f32>().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use experience::{StepKind, WeightsVersion};
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    fn steps(count: u16) -> Vec<Step> {
+        let step = |action| Step {
+            action: Action(action),
+            reward: 0.0,
+            kind: StepKind::Fast { value: 0.0 },
+            weights_version: WeightsVersion(1),
+        };
+        (0..count).map(step).collect()
+    }
+
+    #[test]
+    fn every_position_but_the_first_and_the_last_is_kept_equally_often() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut counts = [0; 5];
+        for _ in 0..4_000 {
+            let mut forks = Forks::default();
+            forks.keep(&steps(5), &[0.0; 5], ForkPositions::Any, &mut rng);
+            counts[forks.draw(&mut rng).unwrap().len()] += 1;
+        }
+        assert_eq!(counts[0], 0);
+        assert!(counts[1..].iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn surprising_positions_are_kept_in_proportion() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut counts = [0; 5];
+        for _ in 0..4_000 {
+            let mut forks = Forks::default();
+            forks.keep(&steps(5), &[9.0, 1.0, 0.0, 3.0, 0.0], ForkPositions::Surprise, &mut rng);
+            counts[forks.draw(&mut rng).unwrap().len()] += 1;
+        }
+        assert_eq!((counts[0], counts[2], counts[4]), (0, 0, 0));
+        assert!((900..1_100).contains(&counts[1]), "{counts:?}");
+    }
+
+    #[test]
+    fn the_newest_positions_are_kept_and_episodes_of_one_ply_have_none() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut forks = Forks::default();
+        forks.keep(&steps(1), &[0.0], ForkPositions::Any, &mut rng);
+        assert_eq!(forks.draw(&mut rng), None);
+        for _ in 0..=KEPT_MAX {
+            forks.keep(&steps(2), &[0.0; 2], ForkPositions::Any, &mut rng);
+        }
+        assert_eq!((forks.0.len(), forks.draw(&mut rng).unwrap()), (KEPT_MAX, &[Action(0)][..]));
+    }
+
+    #[test]
+    fn a_search_that_confirms_the_prior_is_no_surprise() {
+        assert_eq!(surprise(&[0.25, 0.75], &[0.25, 0.75]), 0.0);
+        let expected = 0.75 * 3.0_f32.ln() + 0.25 * (1.0_f32 / 3.0).ln();
+        assert!((surprise(&[0.75, 0.25], &[0.25, 0.75]) - expected).abs() < 1e-6);
+        assert!(surprise(&[1.0, 0.0], &[0.0, 1.0]).is_finite());
+    }
+}
