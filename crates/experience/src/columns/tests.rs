@@ -115,6 +115,18 @@ proptest! {
     }
 
     #[test]
+    fn the_layout_of_a_part_is_that_of_its_bytes(steps in steps(), episode in episode()) {
+        let whole = Columns::of(&steps, "any", episode, None).unwrap();
+        for (from, count) in (0..steps.len()).flat_map(|from| (1..=steps.len() - from).map(move |count| (from, count))) {
+            let part = whole.part(from, count);
+            let parsed = Columns::parse(part.bytes.clone(), Limits::NONE, Extent::Part).unwrap();
+            // A part has no name of a game, wherever it would stand.
+            let layout = Layout { game_at: 0, ..part.layout };
+            prop_assert_eq!(format!("{layout:?}"), format!("{:?}", Layout { game_at: 0, ..parsed.layout }));
+        }
+    }
+
+    #[test]
     fn fields_read_without_decoding_the_steps_agree_with_the_steps(steps in steps(), episode in episode()) {
         let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
         let full: Vec<usize> = (0..steps.len()).filter(|&ply| !steps[ply].kind.policy().is_empty()).collect();
