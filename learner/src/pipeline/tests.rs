@@ -33,7 +33,7 @@ fn server(name: &str) -> Server {
     Server::at(&format!("http://{name}:7001"))
 }
 
-const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
+const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0, search_draws: false };
 const UNROLLED: Targets = Targets::Unrolled(Unroll {
     unroll_steps: 3,
     td_steps: 2,
@@ -42,14 +42,24 @@ const UNROLLED: Targets = Targets::Unrolled(Unroll {
     next_observations: false,
 });
 
+fn batch_settings(targets: Targets) -> BatchSettings {
+    BatchSettings {
+        targets,
+        share_fall: 0.0,
+        progress: SharedProgress::default(),
+        smoothing: Smoothing::default(),
+        importance_exponent: 1.0,
+        model: Model::default(),
+    }
+}
+
 fn preparers(threads: usize) -> Preparers {
     preparers_of(POSITIONS, threads, 1)
 }
 
 fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
     // The receiver of priorities is dropped; batches are prepared nevertheless.
-    let settings =
-        BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0, model: Model::default() };
+    let settings = batch_settings(targets);
     prepare(&[ConnectFour::new()], settings, &Priorities::new().0, seed, threads).unwrap()
 }
 

@@ -57,14 +57,8 @@ impl Drawing {
             split: Split::new(HeldOut::share(0.0), BATCH, None),
         };
         let sources = BOARDS.into_iter().zip(&servers).map(source).collect();
-        let of_batches = BatchSettings {
-            targets: POSITIONS,
-            smoothing: Smoothing::default(),
-            importance_exponent: 1.0,
-            model: Model::default(),
-        };
         let Preparers { drawn, batches, threads, .. } =
-            prepare(&BOARDS.map(rules), of_batches, &Priorities::new().0, 1, 2).unwrap();
+            prepare(&BOARDS.map(rules), batch_settings(POSITIONS), &Priorities::new().0, 1, 2).unwrap();
         let (drain, turns) = (Drain::new(), Turns::new(settings.board_weights.clone()));
         let task = tokio::spawn(draw(sources, turns, NewestWeights::default(), drawn, drain.clone()));
         Self { servers, drain, task, batches: Some(batches), threads }
