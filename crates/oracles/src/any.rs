@@ -63,7 +63,7 @@ pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>
             let plies = rules.spec().max_plies;
             Some(behind!(TicTacToe, FullSearch::new(rules, planes::count, plies)))
         }
-        GameKind::ConnectFour => Some(behind!(ConnectFour, ConnectFourOracle::new(ConnectFour::new()))),
+        GameKind::ConnectFour => Some(connect_four(ConnectFourOracle::STONES_MIN)),
         GameKind::ConnectFourBoards { size } => {
             let rules = ConnectFourBoards::new(size);
             Some(behind!(ConnectFourBoards, FullSearch::new(rules, planes::count, LATE_PLIES)))
@@ -75,6 +75,11 @@ pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>
         GameKind::Othello { size } => Some(behind!(Othello, OthelloOracle::new(Othello::new(size)))),
         _ => None,
     }
+}
+
+/// Returns the oracle of Connect Four for positions from `stones_min` stones on.
+pub(crate) fn connect_four(stones_min: usize) -> Box<dyn Oracle<Position = AnyPosition>> {
+    behind!(ConnectFour, ConnectFourOracle::new(ConnectFour::new()).covering(stones_min))
 }
 
 /// Returns true if a game has an oracle.

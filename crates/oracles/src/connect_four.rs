@@ -4,21 +4,28 @@ use games::{ConnectFour, connect_four};
 
 use crate::{Oracle, planes};
 
-/// The number of stones from which a position is covered: with fewer, the solver takes up to seconds for one position.
-const STONES_MIN: usize = 12;
-
 /// Scores positions of Connect Four on the usual board, by an alpha-beta search to the end with a table of positions,
 /// which the crate `connect-four-ai` implements.
 pub struct ConnectFourOracle {
     game: ConnectFour,
     solver: Solver,
+    stones_min: usize,
 }
 
 impl ConnectFourOracle {
-    /// Creates the oracle.
+    /// The number of stones from which a position is covered by default: with fewer, the solver takes up to seconds.
+    pub(crate) const STONES_MIN: usize = 12;
+
+    /// Creates the oracle of positions from 12 stones on.
     #[must_use]
     pub fn new(game: ConnectFour) -> Self {
-        Self { game, solver: Solver::new() }
+        Self { game, solver: Solver::new(), stones_min: Self::STONES_MIN }
+    }
+
+    /// Covers positions from fewer stones on: with 8, one takes up to minutes.
+    #[must_use]
+    pub fn covering(self, stones_min: usize) -> Self {
+        Self { stones_min, ..self }
     }
 }
 
@@ -26,7 +33,7 @@ impl Oracle for ConnectFourOracle {
     type Position = connect_four::Position;
 
     fn covers(&self, position: &connect_four::Position) -> bool {
-        planes::count(&self.game, position) >= STONES_MIN
+        planes::count(&self.game, position) >= self.stones_min
     }
 
     fn scores(&mut self, position: &connect_four::Position) -> Vec<Option<i32>> {

@@ -19,7 +19,7 @@ pub use connect_four::ConnectFourOracle;
 pub use full_search::FullSearch;
 pub use hex::HexOracle;
 pub use othello::OthelloOracle;
-pub use positions::{LabelledPosition, draw};
+pub use positions::{LabelledPosition, connect_four_openings, draw};
 
 /// Returns exact scores of positions of one game.
 ///

@@ -1,9 +1,11 @@
 use std::collections::HashSet;
+use std::ops::Range;
 
 use game::{Action, Game, Outcome};
 use games::{AnyGame, AnyPosition, GameKind, Generator};
 
-use crate::oracle;
+use crate::any::connect_four;
+use crate::{Oracle, oracle};
 
 /// The random games per position after which a game has no more positions to draw.
 const ATTEMPTS_PER_POSITION: usize = 200;
@@ -27,12 +29,28 @@ pub struct LabelledPosition {
 /// they are rare, fewer than `count` are returned: the number of random games is limited.
 #[must_use]
 pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<Item = LabelledPosition> + use<>> {
-    let mut oracle = oracle(game)?;
-    let game = game.rules();
+    let rules = game.rules();
+    let plies = 0..rules.spec().max_plies;
+    Some(labelled(rules, oracle(game)?, seed, plies, count))
+}
+
+/// Draws positions of Connect Four with 8 to 11 stones, which take minutes to solve, as [`draw`] does.
+pub fn connect_four_openings(seed: u64, count: usize) -> impl Iterator<Item = LabelledPosition> {
+    let stones = 8..12;
+    labelled(GameKind::ConnectFour.rules(), connect_four(stones.start), seed, stones, count)
+}
+
+fn labelled(
+    game: AnyGame,
+    mut oracle: Box<dyn Oracle<Position = AnyPosition>>,
+    seed: u64,
+    plies: Range<usize>,
+    count: usize,
+) -> impl Iterator<Item = LabelledPosition> {
     let mut random = Generator::new(seed);
     let mut seen = HashSet::new();
     let attempt = move |_| {
-        let (actions, position) = random_position(&game, &mut random)?;
+        let (actions, position) = random_position(&game, plies.clone(), &mut random)?;
         let is_covered = oracle.covers(&position) && !wins_at_once(&game, &position);
         if !is_covered || !seen.insert(canonical_hash(&game, &position)) {
             return None;
@@ -40,12 +58,12 @@ pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<It
         let scores = oracle.scores(&position);
         has_choice(&scores).then(|| LabelledPosition { band: band(&game, actions.len()), actions, scores })
     };
-    Some((0..count.saturating_mul(ATTEMPTS_PER_POSITION)).filter_map(attempt).take(count))
+    (0..count.saturating_mul(ATTEMPTS_PER_POSITION)).filter_map(attempt).take(count)
 }
 
 /// Plays random actions up to a random ply; `None` if the game is over there.
-fn random_position(game: &AnyGame, random: &mut Generator) -> Option<(Vec<Action>, AnyPosition)> {
-    let plies = random.below(game.spec().max_plies);
+fn random_position(game: &AnyGame, plies: Range<usize>, random: &mut Generator) -> Option<(Vec<Action>, AnyPosition)> {
+    let plies = plies.start + random.below(plies.len());
     let (mut position, mut actions, mut legal) = (game.start(), Vec::with_capacity(plies), Vec::new());
     loop {
         game.legal_actions(&position, &mut legal);
