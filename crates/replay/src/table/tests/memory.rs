@@ -42,3 +42,17 @@ fn the_oldest_is_evicted_unless_it_is_the_only_one() {
     assert_eq!(evicted, [0, 1].map(|sequence| Removed { id: id(sequence), items: 2 }));
     assert_eq!((table.items(), table.trajectories()), (2, 1));
 }
+
+#[test]
+fn an_index_counts_at_least_a_key_and_a_number_for_each_trajectory() {
+    let bytes_by = |selector| {
+        let mut table = Table::new(by(selector));
+        for sequence in 0..500 {
+            let _ = table.insert(trajectory(sequence, ""), Duration::ZERO);
+        }
+        state_bytes(&table) - table.mark_bytes
+    };
+    let index = 500 * size_of::<(TrajectoryId, u64)>() as u64;
+    let (without, with) = (bytes_by(Selector::Fifo), bytes_by(Selector::MaxHeap));
+    assert!(with >= without + index, "{with} and {without} bytes");
+}
