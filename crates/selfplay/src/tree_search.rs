@@ -155,3 +155,18 @@ impl Step {
 fn discount(mover: Player, next: Player) -> f32 {
     if mover == next { 1.0 } else { -1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priors_of_the_allowed_actions_sum_to_one_even_if_all_are_zero() {
+        let actions = [Action(1), Action(4), Action(6)];
+        let of = |priors, allowed: &[u16]| {
+            restricted(&actions, priors, &allowed.iter().copied().map(Action).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[0.5, 0.25, 0.25], &[1, 6]), (vec![Action(1), Action(6)], vec![2.0 / 3.0, 1.0 / 3.0]));
+        assert_eq!(of(&[1.0, 0.0, 0.0], &[4, 6]), (vec![Action(4), Action(6)], vec![0.5, 0.5]));
+    }
+}
