@@ -90,6 +90,7 @@ mod tests {
 
     use game::{Outcome, Player};
     use games::TicTacToe;
+    use games::catch::Catch;
     use rand_chacha::ChaCha8Rng;
     use search::Settings as SearchSettings;
 
@@ -170,5 +171,16 @@ mod tests {
         let start = game.start();
         let mean = (0..4_000).map(|_| f64::from(playouts.play_out(&game, &start))).sum::<f64>() / 4_000.0;
         assert!((mean - 0.297).abs() < 0.06, "{mean}");
+    }
+
+    #[test]
+    fn a_playout_returns_its_discounted_rewards() {
+        let game = Catch::new();
+        let mut playouts = Playouts::new(0.5, &mut ChaCha8Rng::seed_from_u64(3));
+        let results: Vec<f32> = (0..40).map(|_| playouts.play_out(&game, &game.start())).collect();
+        // The ball is caught or missed with the ninth action.
+        let reward = 0.5_f32.powi(8);
+        assert!([reward, -reward].iter().all(|end| results.contains(end)), "{results:?}");
+        assert!(results.iter().all(|result| result.abs() == reward), "{results:?}");
     }
 }
