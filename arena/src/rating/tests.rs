@@ -74,6 +74,16 @@ fn the_anchor_is_at_zero_and_all_shift_with_it() {
 }
 
 #[test]
+fn ratings_over_the_first_player_agree_with_those_over_an_opponent() {
+    let results = pairing(1, 0, 20, 5, 10);
+    let [first, second] = Rating::over_first(2, &[results])[..] else { panic!("two players have two ratings") };
+    let over_opponent = Rating::over_opponent(results.tally);
+    assert_eq!(first.elo, 0.0);
+    near(second.elo, over_opponent.elo, 1e-6);
+    near(second.low, over_opponent.low, 1e-6);
+}
+
+#[test]
 fn a_player_that_won_every_game_is_strong_and_finite_and_its_interval_is_wide() {
     let few = rate(2, 0, &[pairing(1, 0, 5, 0, 0)], Prior::WEAK)[1];
     let many = rate(2, 0, &[pairing(1, 0, 500, 0, 0)], Prior::WEAK)[1];
