@@ -29,6 +29,7 @@ use service::Drain;
 pub use store::{Objects, Store, StoreError};
 use url::Url;
 
+use crate::defect::{Defect, Planted};
 use crate::log::SegmentNumber;
 use crate::log::frame::{self, Unreadable};
 use crate::metrics;
@@ -116,6 +117,7 @@ pub struct Archive<S = Objects, F = DiskFolder> {
     last: Option<(SegmentNumber, blake3::Hash)>,
     /// True once the store was read: nothing is written to a store that may belong to another log.
     is_known: bool,
+    planted: Planted,
 }
 
 /// The result of one pass.
@@ -159,7 +161,7 @@ impl Archive {
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
         // The keys of `RandomState` come from the system's entropy.
         let fresh_id = RandomState::new().hash_one(std::process::id());
-        Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id))
+        Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id, Planted::default()))
     }
 
     /// Parses the address of a store that [`open`](Self::open) supports.
@@ -184,8 +186,8 @@ impl Archive {
 
 impl<S: Store, F: Folder> Archive<S, F> {
     /// Returns the archive in `store` of the log in `folder`, whose id is random and used if the log has none yet.
-    pub fn of(store: S, folder: F, fresh_id: u64) -> Self {
-        Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false }
+    pub fn of(store: S, folder: F, fresh_id: u64, planted: Planted) -> Self {
+        Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false, planted }
     }
 
     /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
@@ -291,7 +293,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
     /// Returns true while the restore from the archive is incomplete.
     async fn is_restoring(&self) -> Result<bool, ArchiveError> {
         let marker = self.folder.read(RESTORING).await.map_err(disk("look for", RESTORING))?;
-        Ok(marker.is_some())
+        Ok(marker.is_some() && !self.planted.is(Defect::RestoreTakenAsComplete))
     }
 
     /// Returns the known size of the archive in the store, in bytes.

@@ -38,7 +38,12 @@ impl Bench {
     }
 
     fn archive_of(&self, folder: &TempDir) -> Archive {
-        Archive::of(self.objects(), DiskFolder::new(folder.path()), NEXT_ID.fetch_add(1, Ordering::Relaxed))
+        Archive::of(
+            self.objects(),
+            DiskFolder::new(folder.path()),
+            NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            Planted::default(),
+        )
     }
 
     fn write(&self, number: u64, content: impl AsRef<[u8]>) {
