@@ -17,7 +17,7 @@
 mod folder;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -29,6 +29,7 @@ use service::Drain;
 pub use store::{Objects, Store, StoreError};
 use url::Url;
 
+use crate::defect::{Defect, Planted};
 use crate::log::SegmentNumber;
 use crate::log::frame::{self, Unreadable};
 use crate::metrics;
@@ -116,6 +117,7 @@ pub struct Archive<S = Objects, F = DiskFolder> {
     last: Option<(SegmentNumber, blake3::Hash)>,
     /// True once the store was read: nothing is written to a store that may belong to another log.
     is_known: bool,
+    planted: Planted,
 }
 
 /// The result of one pass.
@@ -159,7 +161,7 @@ impl Archive {
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
         // The keys of `RandomState` come from the system's entropy.
         let fresh_id = RandomState::new().hash_one(std::process::id());
-        Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id))
+        Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id, Planted::default()))
     }
 
     /// Parses the address of a store that [`open`](Self::open) supports.
@@ -184,8 +186,8 @@ impl Archive {
 
 impl<S: Store, F: Folder> Archive<S, F> {
     /// Returns the archive in `store` of the log in `folder`, whose id is random and used if the log has none yet.
-    pub fn of(store: S, folder: F, fresh_id: u64) -> Self {
-        Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false }
+    pub fn of(store: S, folder: F, fresh_id: u64, planted: Planted) -> Self {
+        Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false, planted }
     }
 
     /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
@@ -291,7 +293,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
     /// Returns true while the restore from the archive is incomplete.
     async fn is_restoring(&self) -> Result<bool, ArchiveError> {
         let marker = self.folder.read(RESTORING).await.map_err(disk("look for", RESTORING))?;
-        Ok(marker.is_some())
+        Ok(marker.is_some() && !self.planted.is(Defect::RestoreTakenAsComplete))
     }
 
     /// Returns the known size of the archive in the store, in bytes.
@@ -352,9 +354,12 @@ impl<S: Store, F: Folder> Archive<S, F> {
     /// overwrite acknowledged records. A torn tail that was truncated on disk is truncated again as the log is read.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
-        let name = number.file_name();
+        let (name, copy) = (number.file_name(), self.copy_of(number).await?);
+        if self.segment(number).await?.is_some_and(|segment| !holds(number, &copy, &segment)) {
+            return Ok(());
+        }
         tracing::warn!(name, here, there, "the replay log ends earlier than its archive and goes on from there");
-        self.fetch(number).await
+        self.folder.place(&name, &copy).await.map_err(disk("write", &name))
     }
 
     /// Checks that this log owns the archive; takes ownership of an archive without an owner.
@@ -362,9 +367,14 @@ impl<S: Store, F: Folder> Archive<S, F> {
         let id = self.log_id().await?;
         let owner = match self.store.get(OWNER).await.map_err(store("read", OWNER))? {
             Some(owner) => owner,
-            // Only one of two logs that start at the same time creates the object.
-            None if self.store.create(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))? => return Ok(()),
-            None => return Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() }),
+            None => {
+                self.keep_id(&id).await?;
+                // Only one of two logs that start at the same time creates the object.
+                if self.store.create(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))? {
+                    return Ok(());
+                }
+                return Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() });
+            }
         };
         if owner == id.as_bytes() {
             return Ok(());
@@ -376,18 +386,21 @@ impl<S: Store, F: Folder> Archive<S, F> {
     /// Makes this log the owner, even if another log was: that log's next pass detects it and writes nothing.
     async fn take_over(&self) -> Result<(), ArchiveError> {
         let id = self.log_id().await?;
+        self.keep_id(&id).await?;
         self.store.put(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))
     }
 
-    /// Returns the id of the log in the folder; makes the fresh one durable at the first use.
+    /// Returns the id of the log in the folder, or the fresh one if it has none.
     async fn log_id(&self) -> Result<String, ArchiveError> {
         let id = self.folder.read(LOG_ID).await.map_err(disk("read", LOG_ID))?;
-        if let Some(id) = id.filter(|id| id.len() == LOG_ID_BYTES) {
-            return Ok(String::from_utf8_lossy(&id).into_owned());
-        }
-        let id = format!("{:016x}", self.fresh_id);
-        self.folder.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))?;
-        Ok(id)
+        let id = id.filter(|id| id.len() == LOG_ID_BYTES).map(|id| String::from_utf8_lossy(&id).into_owned());
+        Ok(id.unwrap_or_else(|| format!("{:016x}", self.fresh_id)))
+    }
+
+    /// Makes the id durable before the store names it as the owner. A file that has the id may be that of an attempt
+    /// whose sync failed, and a power loss that takes it would lock the log out.
+    async fn keep_id(&self, id: &str) -> Result<(), ArchiveError> {
+        self.folder.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))
     }
 
     async fn stored(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
@@ -450,6 +463,15 @@ fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     let frames: BTreeMap<usize, &[u8]> = here.frames.into_iter().collect();
     let differs = |(offset, payload): &(usize, &[u8])| frames.get(offset).is_some_and(|other| other != payload);
     here.prologue == there.prologue && !there.frames.iter().any(differs)
+}
+
+/// Returns true if a copy that agrees with a segment holds all of its records: a torn record in the copy may be longer
+/// than those that were written in its place since.
+fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
+    let offsets =
+        |bytes| frame::scan(number, bytes).map_or(Vec::new(), |scan| scan.frames).into_iter().map(|(at, _)| at);
+    let copied: BTreeSet<usize> = offsets(copy).collect();
+    offsets(segment).all(|offset| copied.contains(&offset))
 }
 
 /// Refuses a folder whose restore from an archive was interrupted: it holds a part of a log.

@@ -1,7 +1,7 @@
 //! Defects that the simulator plants, one in a run, to prove that it finds them. Without the feature `simulation` none
 //! can be planted, and every question is answered at compile time.
 
-/// A defect of the log, of its recovery or of the table service.
+/// A defect of the log, of its recovery, of its archive or of the table service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Defect {
     /// Inserts are acknowledged before their bytes are synced.
@@ -50,11 +50,13 @@ pub enum Defect {
     UnknownPrioritiesLogged,
     /// A start syncs the newest segment in place, and takes what it has read of it for durable.
     PageCacheTrusted,
+    /// A folder whose restore from the archive was interrupted is taken for a log.
+    RestoreTakenAsComplete,
 }
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -78,6 +80,7 @@ impl Defect {
         Self::DamagedHeadIgnored,
         Self::UnknownPrioritiesLogged,
         Self::PageCacheTrusted,
+        Self::RestoreTakenAsComplete,
     ];
 }
 

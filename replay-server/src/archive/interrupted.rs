@@ -117,7 +117,7 @@ impl Pair {
     }
 
     fn archive(&self) -> Archive<Memory, Memory> {
-        Archive::of(self.store.clone(), self.folder.clone(), 1)
+        Archive::of(self.store.clone(), self.folder.clone(), 1, Planted::default())
     }
 
     fn fail(&self, failing: Failing) {

@@ -38,7 +38,12 @@ impl Bench {
     }
 
     fn archive_of(&self, folder: &TempDir) -> Archive {
-        Archive::of(self.objects(), DiskFolder::new(folder.path()), NEXT_ID.fetch_add(1, Ordering::Relaxed))
+        Archive::of(
+            self.objects(),
+            DiskFolder::new(folder.path()),
+            NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            Planted::default(),
+        )
     }
 
     fn write(&self, number: u64, content: impl AsRef<[u8]>) {
@@ -252,14 +257,21 @@ async fn a_copy_is_not_overwritten_by_a_segment_that_lacks_its_records() {
 
 #[tokio::test]
 async fn a_torn_record_in_the_copy_gives_way_to_what_was_written_in_its_place() {
-    let bench = Bench::new();
-    bench.write(1, "one");
-    let torn = segment(&["one", "torn"]);
-    bench.write(2, &torn[..torn.len() - 1]);
-    bench.archive().keep_up().await.unwrap();
-    bench.write(2, segment(&["one", "other", "and more"]));
-    assert_eq!(bench.archive().restore().await.unwrap(), 0);
-    assert_eq!(bench.archive().keep_up().await.unwrap(), pass(1, 0));
+    for torn in ["torn", "torn, and longer than all that was written in its place"] {
+        let bench = Bench::new();
+        bench.write(1, "one");
+        let torn = segment(&["one", torn]);
+        bench.write(2, &torn[..torn.len() - 1]);
+        bench.archive().keep_up().await.unwrap();
+        let written = segment(&["one", "other", "and more"]);
+        bench.write(2, &written);
+        let mut archive = bench.archive();
+        assert_eq!(archive.restore().await.unwrap(), 0);
+        assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
+        let name = SegmentNumber(2).file_name();
+        assert_eq!(bench.objects().get(&name).await.unwrap(), Some(written.clone()));
+        assert_eq!(std::fs::read(bench.folder.path().join(name)).unwrap(), written);
+    }
 }
 
 #[tokio::test]

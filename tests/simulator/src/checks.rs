@@ -73,6 +73,7 @@ impl World {
                 in_flight += u64::from(*items);
             }
         }
+        let events = self.trace.events();
         let Some(server) = &mut self.server else { return Ok(()) };
         for command in sent {
             match &command {
@@ -86,9 +87,9 @@ impl World {
                 }
                 LogCommand::Append(Entry::Operator(record)) => match record {
                     OperatorRecord::Quarantine(suspect) | OperatorRecord::Release(suspect) => {
-                        self.oracle.quarantine.entry(*suspect).or_default().sent();
+                        self.oracle.quarantine.entry(*suspect).or_default().sent(events);
                     }
-                    OperatorRecord::Table { name, .. } => self.oracle.settings[table_of(name)].sent(),
+                    OperatorRecord::Table { name, .. } => self.oracle.settings[table_of(name)].sent(events),
                     _ => {}
                 },
                 _ => {}

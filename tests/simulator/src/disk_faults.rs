@@ -2,7 +2,7 @@
 
 use proto::replay::Suspect;
 use rand::RngExt;
-use replay_server::log::power_disk::{Faults, PowerDisk};
+use replay_server::log::power_disk::Faults;
 use replay_server::log::{OperatorRecord, Record, SegmentNumber, frame};
 
 use crate::checks::table_of;
@@ -69,6 +69,7 @@ impl World {
             return Ok(());
         }
         self.down("the process of the server ends before its disk rots");
+        self.archive_differs();
         self.disk.end_process();
         let mut what = self.exempt(name, bytes, offset);
         self.disk.rot(name, offset, 1 << bit);
@@ -90,6 +91,7 @@ impl World {
     /// Damages the heads of all segments while the process is down, as a fault of a controller might.
     fn rot_all_heads(&mut self) -> Checked {
         self.down("the process of the server ends before all heads rot");
+        self.archive_differs();
         self.disk.end_process();
         self.head_damage.clear();
         for (name, bytes) in self.disk.files() {
@@ -114,14 +116,11 @@ impl World {
             scan.frames.iter().find(|(at, payload)| (*at..at + frame::HEADER_BYTES + payload.len()).contains(&offset));
         let Some((_, payload)) = frame else { return NO_RECORD.to_owned() };
         self.oracle.counts.damaged = true;
+        let events = self.trace.events();
         match Record::decode(payload) {
             Ok(Record::Trajectory { id, .. }) => {
-                if let Some(stored) = self.oracle.stored.get_mut(&id) {
-                    stored.damaged = true;
-                    let content = stored.content.clone();
-                    self.oracle.offer(&content);
-                }
-                self.oracle.quarantine.entry(Suspect::Trajectory(id)).or_default().known = None;
+                self.oracle.damage(id);
+                self.oracle.quarantine.entry(Suspect::Trajectory(id)).or_default().damaged(events);
                 self.oracle.top = self.oracle.top.filter(|top| top.key.trajectory != id);
                 self.oracle.revisions.remove(&id);
                 format!("trajectory {id}")
@@ -146,11 +145,12 @@ impl World {
     }
 
     fn exempt_record(&mut self, record: &OperatorRecord) {
+        let events = self.trace.events();
         match record {
             OperatorRecord::Quarantine(suspect) | OperatorRecord::Release(suspect) => {
-                self.oracle.quarantine.entry(*suspect).or_default().known = None;
+                self.oracle.quarantine.entry(*suspect).or_default().damaged(events);
             }
-            OperatorRecord::Table { name, .. } => self.oracle.settings[table_of(name)].known = None,
+            OperatorRecord::Table { name, .. } => self.oracle.settings[table_of(name)].damaged(events),
             OperatorRecord::Priorities { .. } => self.oracle.top = None,
             OperatorRecord::TableCounters { .. } => {}
         }
@@ -165,15 +165,21 @@ impl World {
         self.snapshot = Some((self.disk.files(), self.oracle.clone()));
     }
 
-    /// Loses the server's disk: the server starts from the last copy, or empty.
+    /// Loses the server's disk: the server starts from the archive, or from the last copy, or empty.
     pub(crate) fn lose_disk(&mut self) -> Checked {
         self.down("the server loses its disk");
-        let seed = self.rng.random();
         let (files, oracle) = self.snapshot.clone().unwrap_or_default();
+        if self.has_copies() {
+            match self.rng.random_range(0..4) {
+                0 | 1 => return self.restore_from_archive(),
+                2 if !files.is_empty() => return self.set_back(files, oracle),
+                _ => {}
+            }
+        }
+        // The archive is ahead of the copy, or holds what the empty disk lacks.
+        self.name_another_archive();
         self.note("disk restored", format!("{} files are restored from the copy", files.len()));
-        self.disk = PowerDisk::with(seed, files);
-        self.head_damage.clear();
-        self.faults = Faults::default();
+        self.replace_disk(files);
         self.oracle = oracle.restored(&self.oracle);
         self.start()
     }

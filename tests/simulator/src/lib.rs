@@ -9,6 +9,9 @@
 //! [`run::run`].
 
 mod actor;
+mod archive;
+mod archive_folder;
+mod archive_store;
 mod attack;
 mod bus;
 mod checks;

@@ -57,6 +57,8 @@ pub enum Promise {
     Start,
     /// An honest actor's new games become samples once faults stop.
     Liveness,
+    /// The owner's passes copy the log, no other log's do, and a lost log is restored.
+    Archive,
     /// Nothing panics.
     Panic,
 }
@@ -93,20 +95,35 @@ pub(crate) struct Durable<T> {
     pub(crate) known: Option<T>,
     /// The number of changes that are on their way to the log.
     in_flight: u32,
+    /// The number of events of the run before the last change was sent to the log, or was damaged there.
+    sent_at: u64,
     /// The number of changes that were requested.
     pub(crate) requests: u64,
 }
 
 impl<T> Default for Durable<T> {
     fn default() -> Self {
-        Self { known: None, in_flight: 0, requests: 0 }
+        Self { known: None, in_flight: 0, sent_at: 0, requests: 0 }
     }
 }
 
 impl<T> Durable<T> {
-    /// A change is on its way to the log.
-    pub(crate) fn sent(&mut self) {
-        (self.known, self.in_flight) = (None, self.in_flight + 1);
+    /// A change is on its way to the log, after this number of events of the run.
+    pub(crate) fn sent(&mut self, events: u64) {
+        (self.known, self.in_flight, self.sent_at) = (None, self.in_flight + 1, events);
+    }
+
+    /// A record of the state was damaged, after this number of events of the run.
+    pub(crate) fn damaged(&mut self, events: u64) {
+        (self.known, self.sent_at) = (None, events);
+    }
+
+    /// Forgets the state unless it is known and the same in a later one.
+    fn between(&mut self, later: &Self) {
+        if self.sent_at != later.sent_at || later.known.is_none() {
+            (self.known, self.sent_at) = (None, later.sent_at);
+        }
+        self.requests = self.requests.max(later.requests);
     }
 
     /// The oldest change on its way is durable.
@@ -152,7 +169,7 @@ pub(crate) struct Oracle {
 }
 
 /// The revisions of one trajectory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Revised {
     /// The last acknowledged one.
     pub(crate) certain: u64,
@@ -221,6 +238,15 @@ impl Oracle {
                 broken(Promise::Own, format!("{id} was answered as a duplicate of another game"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Exempts a trajectory whose record was damaged: a restart may lose it, or read it again.
+    pub(crate) fn damage(&mut self, id: TrajectoryId) {
+        if let Some(stored) = self.stored.get_mut(&id) {
+            stored.damaged = true;
+            let content = stored.content.clone();
+            self.offer(&content);
         }
     }
 
@@ -363,6 +389,32 @@ impl Oracle {
         for content in later.offered.values().flatten().chain(later.stored.values().map(|stored| &stored.content)) {
             self.offer(content);
         }
+        self
+    }
+
+    /// Returns the oracle of a log that ends between two states, of which the promises were `self` and `later`: what
+    /// the first one holds, and whatever the second one has added or changed.
+    pub(crate) fn between(mut self, later: &Self) -> Self {
+        self = self.restored(later);
+        for (suspect, state) in &later.quarantine {
+            // A suspect without an entry is known not to be in quarantine.
+            let unchanged = || Durable { known: Some(false), ..Durable::default() };
+            self.quarantine.entry(*suspect).or_insert_with(unchanged).between(state);
+        }
+        self.settings.iter_mut().zip(&later.settings).for_each(|(state, later)| state.between(later));
+        for (id, later) in &later.revisions {
+            let revised = self.revisions.entry(*id).or_default();
+            later.sent.iter().for_each(|(revision, sent)| {
+                revised.sent.entry(*revision).or_default().extend(sent.iter().cloned());
+            });
+        }
+        let same = |top: &Top| later.top.is_some_and(|later| (later.key, later.priority) == (top.key, top.priority));
+        self.top = self.top.filter(same);
+        let (counts, later) = (&mut self.counts, later.counts);
+        counts.sampled = counts.sampled.max(later.sampled);
+        counts.inserted_ever = counts.inserted_ever.max(later.inserted_ever);
+        counts.sampled_ever = counts.sampled_ever.max(later.sampled_ever);
+        counts.damaged |= later.damaged;
         self
     }
 

@@ -71,8 +71,10 @@ pub enum Kind {
     Rot,
     /// The server's files are copied elsewhere.
     Snapshot,
-    /// The server's disk is lost, and restored from the last copy.
+    /// The server's disk is lost, and restored from the last copy or from the archive.
     LoseDisk,
+    /// The log is copied to the archive.
+    Archive,
     /// The wall clock of the server's machine jumps.
     JumpClock,
     /// A hostile client does its worst.
@@ -80,7 +82,7 @@ pub enum Kind {
 }
 
 /// Every kind with its weight, and true if a seed may leave it out.
-const WEIGHTS: [(Kind, u32, Presence); 29] = [
+const WEIGHTS: [(Kind, u32, Presence); 30] = [
     (Kind::Play, 180, Presence::Always),
     (Kind::Look, 60, Presence::Always),
     (Kind::Deliver, 300, Presence::Always),
@@ -108,6 +110,7 @@ const WEIGHTS: [(Kind, u32, Presence); 29] = [
     (Kind::Rot, 4, Presence::Varies),
     (Kind::Snapshot, 6, Presence::Varies),
     (Kind::LoseDisk, 2, Presence::Varies),
+    (Kind::Archive, 12, Presence::Varies),
     (Kind::JumpClock, 8, Presence::Varies),
     (Kind::Attack, 25, Presence::Varies),
 ];

@@ -108,7 +108,7 @@ fn stored_trajectories_without_items_are_found() {
 
 #[test]
 fn growth_of_tables_over_the_memory_limit_is_found() {
-    is_found(Defect::GrowthNotCounted, 40, &[Promise::Memory]);
+    is_found(Defect::GrowthNotCounted, 400, &[Promise::Memory]);
 }
 
 #[test]
@@ -142,4 +142,13 @@ fn a_trusted_page_cache_is_found() {
 #[test]
 fn logged_priorities_of_unknown_items_are_found() {
     is_found(Defect::UnknownPrioritiesLogged, 10, &[Promise::LogBytes]);
+}
+
+#[test]
+fn a_restore_that_is_taken_as_complete_is_found() {
+    is_found(
+        Defect::RestoreTakenAsComplete,
+        40,
+        &[Promise::Archive, Promise::Counts, Promise::Held, Promise::Once, Promise::Settings, Promise::Revisions],
+    );
 }

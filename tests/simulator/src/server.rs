@@ -19,6 +19,7 @@ use replay_server::storage::{self, Startup};
 use replay_server::table_service::{Clock, Command, LOG_COMMANDS_MAX, Reply, TableService};
 use tokio::sync::oneshot;
 
+use crate::archive_store::Failing;
 use crate::bus::{Packet, StreamId};
 use crate::checks::After;
 use crate::insert_call::InsertCall;
@@ -66,6 +67,9 @@ impl World {
 
     /// Starts the server; on a failing disk it may stay down.
     pub(crate) fn start(&mut self) -> Checked {
+        if !self.start_archive()? {
+            return Ok(());
+        }
         let mut salt_seed = [0; 32];
         self.rng.fill_bytes(&mut salt_seed);
         let (now, planted) = (UnixMillis(self.wall_ms()), Planted::new(self.defect));
@@ -140,6 +144,7 @@ impl World {
     pub(crate) fn down(&mut self, how: &'static str) {
         self.note(how, how);
         self.server = None;
+        self.end_archive();
         self.bus.server_ended();
         self.oracle.crashed();
     }
@@ -177,6 +182,7 @@ impl World {
         if let Some(server) = &mut self.server {
             server.committer.finish();
         }
+        self.archive_pass(Failing::default())?;
         self.crash("the drained server ends")
     }
 

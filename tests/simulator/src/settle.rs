@@ -41,6 +41,7 @@ impl World {
         self.probe()?;
         self.lose_power_now()?;
         self.check_second()?;
+        self.restore_at_the_end()?;
         self.trace_end();
         Ok(())
     }

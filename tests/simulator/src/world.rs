@@ -11,6 +11,7 @@ use replay_server::log::power_disk::{Faults, PowerDisk};
 use weights::WeightsVersion;
 
 use crate::actor::Actor;
+use crate::archive::Archived;
 use crate::bus::{Arrival, Bus, Client, Packet, Service, Side};
 use crate::learner::Learner;
 use crate::oracle::{Checked, Oracle};
@@ -41,6 +42,7 @@ pub struct World {
     pub(crate) wall_offset_ms: i64,
     pub(crate) disk: PowerDisk,
     pub(crate) faults: Faults,
+    pub(crate) archive: Archived,
     pub(crate) server: Option<Server>,
     pub(crate) second: Second,
     pub(crate) bus: Bus,
@@ -78,6 +80,7 @@ impl World {
             wall_offset_ms: 0,
             disk: PowerDisk::new(seed),
             faults: Faults::default(),
+            archive: Archived::default(),
             server: None,
             second: Second::new(seed, base),
             bus: Bus::default(),
@@ -168,6 +171,7 @@ impl World {
                 Ok(())
             }
             Kind::LoseDisk => self.lose_disk(),
+            Kind::Archive => self.archive(),
             Kind::JumpClock => {
                 self.jump_clock();
                 Ok(())
