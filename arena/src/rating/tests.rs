@@ -1,6 +1,8 @@
 //! Tests of ratings against closed forms, against a grid, and in extreme cases.
 
-use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
+use super::{
+    DISPERSION_WEIGHT, ELO_PER_UNIT, Model, NORMAL_95, Pairing, Prior, Rating, expected_score, links, ln_sigmoid, rate,
+};
 use crate::ledger::Tally;
 
 /// A prior of negligible weight, because the closed forms below have none.
@@ -61,6 +63,21 @@ fn no_point_of_a_grid_is_more_likely_than_the_answer() {
     }
     near(ratings[1].elo, peak.1, 5.0);
     near(ratings[2].elo, peak.2, 5.0);
+}
+
+#[test]
+fn the_gradient_is_the_slope_of_the_likelihood_with_its_prior() {
+    let pairings = [pairing(0, 1, 12, 3, 8), pairing(1, 2, 2, 0, 9)];
+    let model = Model { players: 3, anchor: 0, pairings: &pairings, links: links(3, 0, &pairings), precision: 0.7 };
+    let strengths = [0.0, 0.8, -1.3];
+    for player in 1..3 {
+        let moved = |by: f64| {
+            let mut moved = strengths;
+            moved[player] += by;
+            model.log_likelihood(&moved)
+        };
+        near(model.gradient(&strengths)[player], (moved(1e-4) - moved(-1e-4)) / 2e-4, 1e-6);
+    }
 }
 
 #[test]
