@@ -17,23 +17,35 @@ pub struct TableSettings {
     /// The maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws
     /// are not counted.
     pub max_times_sampled: Option<NonZeroU32>,
+    /// True if equal positions count once: the n items of a position have weight `log2 n + 1` together. Uniform draws
+    /// only.
+    pub merge_positions: bool,
 }
 
 impl TableSettings {
     /// Returns settings for uniform and unlimited draws from a window, with no bound except the window's capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
-        Self { selector: Selector::Uniform, window, retention: Retention::default(), max_times_sampled: None }
+        let (selector, retention) = (Selector::Uniform, Retention::default());
+        Self { selector, window, retention, max_times_sampled: None, merge_positions: false }
     }
 
-    /// Validates selector and window; any retention is valid.
+    /// Validates selector, window and weights; any retention is valid.
     ///
     /// # Errors
     /// The first parameter out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         self.selector.check()?;
         self.window.check()?;
+        if self.merge_positions && self.selector != Selector::Uniform {
+            return Err(invalid("merge_positions", "needs the selector uniform"));
+        }
         Ok(self)
+    }
+
+    /// Returns true if items have weights by their positions.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.merge_positions
     }
 
     /// Returns true if the table keeps state for each item, which only uniform and unlimited draws do not need.

@@ -1,0 +1,109 @@
+use super::*;
+use crate::table::positions::PositionCounts;
+
+fn merging() -> TableSettings {
+    TableSettings { merge_positions: true, ..by(Selector::Uniform) }
+}
+
+/// Returns a trajectory of one full step for each position.
+fn positioned(sequence: u64, positions: &[u64], surprises: &[f32]) -> Trajectory {
+    trajectory(sequence, &"F".repeat(positions.len())).with_positions(positions, surprises).unwrap()
+}
+
+fn filled(settings: TableSettings, trajectories: &[Trajectory]) -> Table {
+    let mut table = Table::new(settings.check().unwrap());
+    for trajectory in trajectories {
+        let _ = table.insert(trajectory.clone(), Duration::ZERO);
+    }
+    table
+}
+
+/// Checks that each item is drawn in proportion to its weight, `[trajectories][items]`, within five standard errors of
+/// 60,000 draws.
+fn check_frequencies(table: &mut Table, weights: &[Vec<f64>]) {
+    const DRAWS: usize = 60_000;
+    let total: f64 = weights.iter().flatten().sum();
+    let mut counts: Vec<Vec<u32>> = weights.iter().map(|weights| vec![0; weights.len()]).collect();
+    let mut drawn = Vec::new();
+    table.draw(DRAWS, &mut rng(), &mut drawn);
+    for drawn in drawn {
+        counts[usize::try_from(drawn.trajectory.id().sequence).unwrap()][drawn.item] += 1;
+    }
+    for (trajectory, weights) in weights.iter().enumerate() {
+        for (item, weight) in weights.iter().enumerate() {
+            let (expected, count) = (weight / total, f64::from(counts[trajectory][item]));
+            let error = (DRAWS as f64 * expected * (1.0 - expected)).sqrt();
+            let deviation = (count - DRAWS as f64 * expected).abs();
+            assert!(deviation <= 5.0 * error, "{trajectory}:{item}: {count} of {}", DRAWS as f64 * expected);
+        }
+    }
+}
+
+#[test]
+fn n_items_of_a_position_are_drawn_with_weight_log2_of_n_plus_1_together() {
+    let trajectories = [
+        positioned(0, &[1; 16], &[]),
+        positioned(1, &[1, 2, 2, 2, 2, 3], &[]),
+        trajectory(2, "FFF"),
+        trajectory(3, "f"),
+    ];
+    let [seventeen, four] = [17.0_f64, 4.0].map(|n| (n.log2() + 1.0) / n);
+    let weights = [vec![seventeen; 16], vec![seventeen, four, four, four, four, 1.0], vec![1.0; 3], vec![]];
+    check_frequencies(&mut filled(merging(), &trajectories), &weights);
+}
+
+#[test]
+fn weighted_draws_keep_to_window_quarantine_and_the_number_of_draws() {
+    let settings = TableSettings { window: window(8, 100), max_times_sampled: times(2), ..merging() };
+    let mut table = filled(settings, &[positioned(0, &[1; 7], &[]), positioned(1, &[1, 2, 3], &[])]);
+    assert!(matches!(table.quarantine(id(1)), QuarantineChange::Changed { items: 3 }));
+    let mut drawn = draw(&mut table, 100);
+    drawn.sort_unstable();
+    let twice: Vec<_> = (0..7).flat_map(|ply| [(0, ply); 2]).collect();
+    assert_eq!(drawn, twice);
+}
+
+#[test]
+fn a_batch_of_weighted_draws_equals_as_many_single_ones() {
+    for max_times_sampled in [None, times(40)] {
+        let settings = TableSettings { max_times_sampled, ..merging() };
+        let games = [positioned(0, &[1; 30], &[]), positioned(1, &[1, 2, 3], &[]), trajectory(2, "FF")];
+        let (mut single, mut batched) = (filled(settings, &games), filled(settings, &games));
+        let (mut single_rng, mut batched_rng) = (rng(), rng());
+        let shown = |drawn: &Drawn| (drawn.trajectory.id(), drawn.item);
+        let singles: Vec<_> = (0..100).map(|_| shown(&single.sample(&mut single_rng).unwrap())).collect();
+        let mut batch = Vec::new();
+        batched.draw(100, &mut batched_rng, &mut batch);
+        assert_eq!(singles, batch.iter().map(shown).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn positions_are_counted_while_they_are_held_and_only_where_they_are_merged() {
+    let is_exact = |table: &Table| {
+        let held = PositionCounts::of(table.entries.iter().map(|entry| &entry.trajectory));
+        table.positions.as_ref() == Some(&held)
+    };
+    let mut rng = rng();
+    let mut table = Table::new(TableSettings { window: window(10, 60), ..merging() });
+    for sequence in 0..100 {
+        let positions: Vec<u64> = (0..rng.random_range(1..9)).map(|_| rng.random_range(0..20)).collect();
+        let surprises = vec![0.5; positions.len()];
+        let searched = positioned(sequence, &positions, &surprises);
+        let _ = table.insert(searched.clone(), Duration::ZERO);
+        assert!(is_exact(&table));
+        assert!(table.revise(&searched.with_positions(&positions, &[]).unwrap(), 1, Duration::ZERO));
+        assert!(is_exact(&table));
+    }
+    assert!(table.trajectories() < 50);
+    let _ = table.change(by(Selector::Uniform));
+    assert_eq!(table.positions, None);
+    let _ = table.change(merging());
+    assert!(is_exact(&table));
+}
+
+#[test]
+fn weights_of_positions_need_uniform_draws() {
+    let error = TableSettings { merge_positions: true, ..prioritised(0.5) }.check().unwrap_err();
+    assert_eq!(error.to_string(), "merge_positions: needs the selector uniform");
+}
