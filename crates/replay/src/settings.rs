@@ -20,6 +20,10 @@ pub struct TableSettings {
     /// True if equal positions count once: the n items of a position have weight `log2 n + 1` together. Uniform draws
     /// only.
     pub merge_positions: bool,
+    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of its search (KataGo, Wu
+    /// 2020): `(1 - s) + s · surprise / mean`, at most 8, by the mean of its trajectory, which keeps its weight.
+    /// Uniform draws only.
+    pub surprise_share: f64,
 }
 
 impl TableSettings {
@@ -27,7 +31,8 @@ impl TableSettings {
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
         let (selector, retention) = (Selector::Uniform, Retention::default());
-        Self { selector, window, retention, max_times_sampled: None, merge_positions: false }
+        let (merge_positions, surprise_share) = (false, 0.0);
+        Self { selector, window, retention, max_times_sampled: None, merge_positions, surprise_share }
     }
 
     /// Validates selector, window and weights; any retention is valid.
@@ -37,15 +42,19 @@ impl TableSettings {
     pub fn check(self) -> Result<Self, Invalid> {
         self.selector.check()?;
         self.window.check()?;
-        if self.merge_positions && self.selector != Selector::Uniform {
-            return Err(invalid("merge_positions", "needs the selector uniform"));
+        if !(0.0..=1.0).contains(&self.surprise_share) {
+            return Err(invalid("surprise_share", format!("{} is not from 0 to 1", self.surprise_share)));
+        }
+        if self.is_weighted() && self.selector != Selector::Uniform {
+            let key = if self.merge_positions { "merge_positions" } else { "surprise_share" };
+            return Err(invalid(key, "needs the selector uniform"));
         }
         Ok(self)
     }
 
-    /// Returns true if items have weights by their positions.
+    /// Returns true if items have weights by their positions or surprises.
     pub(crate) fn is_weighted(&self) -> bool {
-        self.merge_positions
+        self.merge_positions || self.surprise_share > 0.0
     }
 
     /// Returns true if the table keeps state for each item, which only uniform and unlimited draws do not need.

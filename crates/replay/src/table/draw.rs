@@ -30,7 +30,7 @@ pub(super) enum Odds {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pick {
     pub(super) number: u64,
-    /// The probability of the choice, before the weights of positions.
+    /// The probability of the choice, before the weights of positions and surprises.
     probability: f64,
     /// The index of the item's entry, once it is located.
     pub(super) at: usize,
@@ -57,7 +57,7 @@ impl Table {
             picks.fill_with(|| self.pick(odds, rng));
             self.locate(picks);
             if is_weighted {
-                picks.iter_mut().for_each(|pick| self.weigh_positions(pick, odds, rng));
+                picks.iter_mut().for_each(|pick| self.weigh_picked(pick, odds, rng));
             }
             self.fetch(picks);
             self.take(picks, table_items, drawn);

@@ -56,7 +56,8 @@ fn settings() -> impl Strategy<Value = TableSettings> {
         let window = window(items_min, items_min + more);
         // The trajectories hold no positions, so that weighted draws have the same distribution.
         let merge_positions = selector == Selector::Uniform && more % 2 == 0;
-        TableSettings { selector, window, retention, max_times_sampled, merge_positions }
+        let surprise_share = if merge_positions { 0.5 } else { 0.0 };
+        TableSettings { selector, window, retention, max_times_sampled, merge_positions, surprise_share }
     })
 }
 
