@@ -128,11 +128,14 @@ fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
         let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|share| 100.0 * share)));
         Line { name: name.to_owned(), colour, weight, points }
     };
+    // Of the samples, those that are positions of their own: where few are, accuracy soon stops growing.
+    let distinct = measured(points(readings, |r| r.distinct.get("overall").map(|share| 100.0 * share)));
     let lines = vec![
         line("with search", BLUE, Weight::Main, "search", "preserving"),
         line("raw policy", ORANGE, Weight::Main, "raw", "preserving"),
         line("best, search", BLUE, Weight::Side, "search", "optimal"),
         line("best, raw", ORANGE, Weight::Side, "raw", "optimal"),
+        Line { name: "distinct".to_owned(), colour: GREEN, weight: Weight::Side, points: distinct },
     ];
     let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
     // The range ends above 100, so that this label does not touch the caption.

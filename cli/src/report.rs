@@ -21,7 +21,7 @@ use crate::picture;
 use crate::printed_command;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, count, elo, losses, mean_return, number, percent, refused, validation, warnings};
+use crate::screen::{clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -181,6 +181,9 @@ impl Summary {
         }
         let refused = refused(r).map(|refused| format!(", {refused} games refused")).unwrap_or_default();
         row("replay", format!("{} items, window {}{refused}", count(r.replay_items), count(r.window_items)));
+        if let Some(distinct) = distinct(r) {
+            row("positions of the newest 3,000 games", distinct);
+        }
         for (name, warning) in warnings(r) {
             row(name, warning);
         }

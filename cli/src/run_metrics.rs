@@ -23,6 +23,10 @@ pub(crate) use health::Health;
 /// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN: Duration = Duration::from_secs(20);
 
+/// The measures of repetition among the newest stored games, as in [`RunMetrics::distinct`].
+pub(crate) const DISTINCT: [&str; 7] =
+    ["overall", "empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other", "top_1000"];
+
 /// The metrics of a run at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -63,6 +67,9 @@ pub(crate) struct RunMetrics {
     pub window_items: Option<f64>,
     /// Samples per insert, averaged over the replay servers.
     pub samples_per_insert: Option<f64>,
+    /// Shares of distinct positions among the samples of the newest stored games: `overall`, of games from the empty
+    /// board by plies (`empty/0-7`, …), of `other` games; and the share that the commonest positions hold, `top_1000`.
+    pub distinct: BTreeMap<String, f64>,
     /// Bytes of all replay logs.
     pub replay_bytes: Option<f64>,
     /// Memory of the tables of all replay servers.
@@ -172,6 +179,7 @@ impl RunMetrics {
                 processes.sum(Replay, "samples_total"),
                 processes.sum(Replay, "items_inserted_total"),
             ),
+            distinct: processes.distinct(),
             replay_bytes: processes.sum(Replay, "bytes"),
             replay_memory_bytes: processes.sum(Replay, "memory_bytes"),
             steps: learner("steps_total"),
@@ -270,9 +278,10 @@ impl RunMetrics {
         ];
         let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let accuracy = self.accuracy.iter().map(|(name, value)| (format!("accuracy/{name}"), *value));
+        let distinct = self.distinct.iter().map(|(name, value)| (format!("distinct/{name}"), *value));
         let opponents = self.opponents.iter().map(|(name, value)| (format!("elo/{name}"), *value));
         let devices = self.devices.iter().flat_map(DeviceUse::scalars);
-        named.chain(accuracy).chain(opponents).chain(devices).collect()
+        named.chain(accuracy).chain(distinct).chain(opponents).chain(devices).collect()
     }
 }
 
@@ -387,6 +396,20 @@ impl Processes<'_> {
             Some((name, series.value))
         });
         by_name.collect()
+    }
+
+    /// Returns the measures of repetition, averaged over the replay servers that have them.
+    fn distinct(&self) -> BTreeMap<String, f64> {
+        let mean = |part: &&str| {
+            let values: Vec<f64> = match *part {
+                "top_1000" => self.gauges(Role::Replay, "top_1000_share", &[]).collect(),
+                part => self.gauges(Role::Replay, "distinct_share", &[("part", part)]).collect(),
+            };
+            let known = || values.iter().filter(|value| value.is_finite());
+            let mean = ratio(Some(known().sum()), Some(known().count() as f64))?;
+            Some(((*part).to_owned(), mean))
+        };
+        DISTINCT.iter().filter_map(mean).collect()
     }
 
     fn opponents(&self) -> BTreeMap<String, f64> {
@@ -638,6 +661,24 @@ mod tests {
         );
         assert_eq!(rates_of(&[1000.0]).rate("zerofleet_actor_a", &[]), None);
         assert_eq!(rates_of(&[1000.0, 1010.0]).rate("zerofleet_actor_b", &[]), None);
+    }
+
+    #[test]
+    fn repetition_is_the_mean_of_the_replay_servers_that_measured_it() {
+        let server = |index, overall, early, top| {
+            let text = format!(
+                "zerofleet_replay_distinct_share{{part=\"overall\"}} {overall}\n\
+                 zerofleet_replay_distinct_share{{part=\"empty/0-7\"}} {early}\nzerofleet_replay_top_1000_share {top}"
+            );
+            (index, Role::Replay, Exposition::parse(&text))
+        };
+        let silent = (2, Role::Replay, Exposition::parse("zerofleet_replay_items 7"));
+        let servers = vec![server(0, "0.5", "NaN", "0.25"), server(1, "0.75", "0.125", "0.75"), silent];
+        let reading = Meter::default().read(Instant::now(), servers);
+        let expected = [("distinct/empty/0-7", 0.125), ("distinct/overall", 0.625), ("distinct/top_1000", 0.5)];
+        let scalars = reading.scalars();
+        let found = scalars.iter().filter(|(name, _)| name.starts_with("distinct/"));
+        assert!(found.map(|(name, value)| (name.as_str(), *value)).eq(expected), "{scalars:?}");
     }
 
     #[test]

@@ -150,6 +150,7 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         ("learner", format!("step {} · {steps} steps/s · weights v{version}, policy lag {lag}", count(r.steps))),
         ("loss", losses(r)),
     ]);
+    lines.extend(distinct(r).map(|text| ("positions", text)));
     lines.extend(warnings(r));
     lines.extend(validation(r).map(|text| ("held out", text)));
     if r.has_returns() {
@@ -203,6 +204,16 @@ pub(crate) fn beyond_support(health: &Health) -> Option<String> {
 /// Formats the number of trajectories that were refused for good; `None` if there are none.
 pub(crate) fn refused(r: &RunMetrics) -> Option<String> {
     Some(r.health.refused()).filter(|refused| *refused > 0.0).map(|refused| count(Some(refused)))
+}
+
+/// Formats how far the newest stored games repeat positions; `None` if that is not measured. The last numbers are of
+/// games from the empty board, by bands of eight plies.
+pub(crate) fn distinct(r: &RunMetrics) -> Option<String> {
+    let share = |part: &str| r.distinct.get(part).copied();
+    let (overall, top) = (percent(Some(share("overall")?)), percent(share("top_1000")));
+    let bands =
+        ["empty/0-7", "empty/8-15", "empty/16-23", "empty/24-"].map(|part| whole(share(part).map(|it| 100.0 * it)));
+    Some(format!("distinct {overall} · top 1,000 {top} · by 8 plies {} %", bands.join(", ")))
 }
 
 /// Formats the accuracy on solved positions and the rating; `None` if neither is measured.
@@ -305,6 +316,7 @@ pub(crate) fn whole(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_metrics::DISTINCT;
 
     /// Returns the warning about this share of targets, the largest of which is `largest`.
     fn warning(share: f64, largest: f64) -> Option<String> {
@@ -326,6 +338,15 @@ mod tests {
         );
         // h(175,000) = √175,001 − 1 + 175 = 592.3.
         assert!(found.contains("the largest is 175.0k: start a new run with network.support = 593"), "{found}");
+    }
+
+    #[test]
+    fn repetition_is_one_line_in_which_bands_that_are_not_measured_are_missing() {
+        assert_eq!(distinct(&RunMetrics::default()), None);
+        let parts = [("overall", 0.471), ("top_1000", 0.53), ("empty/0-7", 0.031), ("empty/16-23", 0.55)];
+        let shares = parts.map(|(part, share)| (part.to_owned(), share)).into();
+        let line = distinct(&RunMetrics { distinct: shares, ..RunMetrics::default() }).unwrap();
+        assert_eq!(line, "distinct 47.1 % · top 1,000 53.0 % · by 8 plies 3, –, 55, – %");
     }
 
     #[test]
@@ -376,6 +397,7 @@ mod tests {
             elo_low: Some(1200.0),
             elo_high: Some(1300.0),
             rated_games: many,
+            distinct: DISTINCT.map(|part| (part.to_owned(), 1.0)).into(),
             ..RunMetrics::default()
         };
         for (name, text) in detail_lines(&metrics) {

@@ -31,6 +31,9 @@ pub(crate) fn check(bytes: &[u8]) {
                 if !trajectory.has_observations() {
                     let episode = trajectory.episode();
                     let again = Trajectory::of_episode(trajectory.id(), trajectory.game(), &steps, episode);
+                    let (positions, surprises): (Vec<_>, Vec<_>) =
+                        (trajectory.positions().collect(), trajectory.surprises().collect());
+                    let again = again.and_then(|again| again.with_positions(&positions, &surprises));
                     assert_eq!(again.as_ref(), Ok(&trajectory), "there is one encoding of each");
                 }
                 for ply in 0..trajectory.plies() {

@@ -311,6 +311,19 @@ mod tests {
                 "replay.exponent",
                 refused(|replay| (replay.main.selector, replay.main.exponent) = (SelectorName::Prioritised, -1.0)),
             ),
+            (
+                "replay.merge_positions",
+                refused(|replay| {
+                    (replay.main.selector, replay.main.merge_positions) = (SelectorName::Fifo, true);
+                }),
+            ),
+            ("replay.surprise_share", refused(|replay| replay.main.surprise_share = 1.5)),
+            (
+                "replay.surprise_share",
+                refused(|replay| {
+                    (replay.main.selector, replay.main.surprise_share) = (SelectorName::Prioritised, 0.5);
+                }),
+            ),
             ("replay.age_max_hours", refused(|replay| replay.main.age_max_hours = -1.0)),
             ("replay.streams_max", refused(|replay| replay.streams_max = 0)),
             ("replay.actor_inserts_per_second_max", refused(|replay| replay.actor_inserts_per_second_max = u64::MAX)),

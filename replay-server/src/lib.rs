@@ -20,6 +20,7 @@ pub mod leases;
 pub mod log;
 mod metrics;
 pub mod quota;
+mod repetition;
 pub mod storage;
 pub mod table_service;
 mod threads;

@@ -8,6 +8,8 @@ use proto::replay::{ActorState, ReviseRefusal, TableStats};
 use replay::{RateLimiterCounts, Table};
 use service::reasons::Reasons;
 
+use crate::repetition::Repetition;
+
 /// The reasons for which an insert is rejected, as values of the label `reason`.
 const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
@@ -17,10 +19,15 @@ const OVER_MEMORY: &str = "over_memory";
 static DEFECTS: Reasons = Reasons::new();
 
 /// The gauges, including monotonic totals of seconds: counters hold whole numbers only.
-const GAUGES: [(&str, &str); 19] = [
+const GAUGES: [(&str, &str); 21] = [
     ("zerofleet_replay_trajectories", "Trajectories held"),
     ("zerofleet_replay_items", "Items held: positions that may be drawn"),
     ("zerofleet_replay_window_items", "Items in the window, the newest of those held"),
+    (
+        "zerofleet_replay_distinct_share",
+        "Distinct positions for each sample of the newest 3,000 games, by part of them",
+    ),
+    ("zerofleet_replay_top_1000_share", "Share of those samples that the 1,000 commonest positions hold"),
     ("zerofleet_replay_samples_per_insert", "Samples drawn for each item inserted, since the run began"),
     ("zerofleet_replay_bytes", "Bytes of the log on disk"),
     ("zerofleet_replay_insert_wait_seconds_total", "Time during which the rate limiter blocked inserts"),
@@ -173,6 +180,14 @@ pub(crate) fn publish(table: &TableStats, [insert_wait, sample_wait]: [Duration;
     counter!("zerofleet_replay_samples_total").absolute(table.samples_total);
     counter!("zerofleet_replay_duplicates_total").absolute(table.duplicates_total);
     counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(table.refused_total);
+}
+
+/// Publishes how far the newest games repeat each other.
+pub(crate) fn publish_repetition(found: &Repetition) {
+    for &(part, share) in &found.distinct_shares {
+        gauge!("zerofleet_replay_distinct_share", "part" => part).set(share);
+    }
+    gauge!("zerofleet_replay_top_1000_share").set(found.top_1000_share);
 }
 
 /// The frequently recorded metrics, whose handles are looked up once.

@@ -14,7 +14,7 @@ mod state;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::{Located, ServerStats};
@@ -28,6 +28,7 @@ use crate::defect::{Defect, Planted};
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::log::{OperatorRecord, SegmentNumber};
 use crate::metrics;
+use crate::repetition::Repetition;
 pub use clock::Clock;
 pub use commands::{Command, Ended, Handle, InsertReply, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog, LogProgress};
@@ -45,6 +46,9 @@ pub const IN_LOG_MAX: usize = 512;
 
 /// The capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
+
+/// The time between two measurements of repetition, each of which takes some milliseconds.
+const REPETITION_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The table service, which owns the state of all tables.
 #[derive(Debug)]
@@ -83,6 +87,8 @@ pub struct TableService {
     items_each_max: u64,
     evicted_for_memory: u64,
     common: Common,
+    /// The time of the last measurement of repetition.
+    repetition_measured: Option<Instant>,
     draining: bool,
     planted: Planted,
 }
@@ -118,6 +124,7 @@ impl TableService {
             items_each_max: settings.limits.steps_max as u64,
             evicted_for_memory: 0,
             common: Common { log_bytes, ..Common::default() },
+            repetition_measured: None,
             draining: false,
             planted,
         };
@@ -214,6 +221,11 @@ impl TableService {
         self.record_samples();
         let _ = self.log.try_send(LogCommand::Samples(self.main().limiter().counts().sampled));
         self.publish();
+        if self.repetition_measured.is_none_or(|then| now.saturating_duration_since(then) >= REPETITION_INTERVAL) {
+            self.repetition_measured = Some(now);
+            let newest = self.main().table().held().map(|held| held.trajectory);
+            Repetition::of(newest).iter().for_each(metrics::publish_repetition);
+        }
     }
 
     fn drop_segments(&mut self) {

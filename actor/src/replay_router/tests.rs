@@ -33,7 +33,9 @@ async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules, observations: None }
+    let (facts, ending) = (Episode::of(outcome), Ending::Rules);
+    let (positions, surprises) = (Vec::new(), Vec::new());
+    FinishedEpisode { slot: 0, number, steps, facts, ending, observations: None, positions, surprises }
 }
 
 /// Steers repeatedly until trajectories go to the server `expected`.

@@ -85,7 +85,9 @@ impl ActorRun {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules, observations: None }
+    let (facts, ending) = (Episode::of(outcome), Ending::Rules);
+    let (positions, surprises) = (Vec::new(), Vec::new());
+    FinishedEpisode { slot: 0, number, steps, facts, ending, observations: None, positions, surprises }
 }
 
 fn inserted(sequence: u64) -> Answer {

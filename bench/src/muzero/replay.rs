@@ -47,7 +47,10 @@ impl Replay {
         let items = positions_max as u64;
         let window = Window { items_min: items, exponent: 1.0, slope: 1.0, capacity_items: items };
         let (selector, retention) = (Selector::Uniform, Retention::default());
-        let settings = TableSettings { selector, window, retention, max_times_sampled: None }.check()?;
+        let (max_times_sampled, merge_positions, surprise_share) = (None, false, 0.0);
+        let settings =
+            TableSettings { selector, window, retention, max_times_sampled, merge_positions, surprise_share }
+                .check()?;
         Ok(match form {
             Form::Compact => Self::Compact { table: Box::new(Table::new(settings)), begun: Instant::now() },
             Form::Dense => Self::Dense(Dense { positions_max, ..Dense::default() }),

@@ -129,6 +129,7 @@ impl Snapshot {
                 "bytes": metrics.replay_bytes,
                 "samples_per_insert": metrics.samples_per_insert,
                 "rate_limiter_waits": self.limiter_waits,
+                "distinct": metrics.distinct,
             },
             "health": metrics.health,
             "weights_version": metrics.weights_version,

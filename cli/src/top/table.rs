@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
-use crate::screen::{self, MISSING, clock, losses, mean_return, number, validation, whole};
+use crate::screen::{self, MISSING, clock, distinct, losses, mean_return, number, validation, whole};
 use fleet::Role;
 use service::terminal::Size;
 
@@ -82,6 +82,7 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         ("limiter", limiter),
         ("strength", strength(metrics)),
     ]);
+    lines.extend(distinct(metrics).map(|text| ("positions", ascii(&text))));
     lines.extend(screen::warnings(metrics).into_iter().map(|(name, text)| (name, ascii(&text))));
     if metrics.loss_total.is_some() {
         lines.push(("loss", ascii(&losses(metrics))));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
 
-use crate::run_metrics::RunMetrics;
+use crate::run_metrics::{DISTINCT, RunMetrics};
 
 /// The most readings over which an objective is averaged; one is made every five seconds.
 const READINGS_MAX: usize = 10_000;
@@ -99,6 +99,7 @@ fn metrics() -> Vec<String> {
     for search in ["raw", "search"] {
         names.extend(["preserving", "optimal"].map(|measure| format!("accuracy/{search}/{measure}/overall")));
     }
+    names.extend(DISTINCT.map(|part| format!("distinct/{part}")));
     names
 }
 
@@ -128,6 +129,7 @@ mod tests {
         for (metric, game) in [
             ("elo/current", "tic_tac_toe"),
             ("accuracy/search/optimal/late", "connect_four"),
+            ("distinct/empty/8-15", "connect_four"),
             ("accuracy/search/optimal/late", "hex-5"),
             ("return/mean", "catch"),
             ("return/mean", "gym:CartPole-v1"),

@@ -35,10 +35,13 @@
 //! | 2 | observations | the frames that the observations of the steps consist of, in compressed blocks ([`frames`]) |
 //! | 5 | truncation | float32: the value to bootstrap from; present exactly if the outcome is `5` |
 //! | 6 | seed | 8 bytes: the seed from which the rules recompute the episode; absent if it is 0 |
+//! | 7 | positions | 8 bytes for each full step: a hash of its position, equal for all its images under symmetries |
+//! | 8 | surprises | float32 for each full step: the divergence of its policy from the prior in nats, at least 0 |
 //!
 //! Truncation and seed stand in every part too, since they belong to the episode: a part is complete without its
-//! trajectory. Reserved, and rejected until a version implements them: 3 search simulations, 4 root values. A new
-//! column needs no new format.
+//! trajectory. Positions and surprises stand in no part: they serve the choice of items, which precedes the part. They
+//! are absent where they are unknown: in the trajectories of older actors, and positions without rules. Reserved, and
+//! rejected until a version implements them: 3 search simulations, 4 root values. A new column needs no new format.
 //!
 //! The encoding of a whole trajectory is unique: the width of actions and the form of policies are those that take the
 //! fewest bytes, runs are of maximum length, and nothing follows the last column. Observations are the exception, since
@@ -48,7 +51,7 @@ mod block;
 mod builder;
 mod codes;
 pub(crate) mod frames;
-mod parse;
+pub(crate) mod parse;
 mod span;
 mod steps;
 
@@ -76,6 +79,8 @@ const REWARDS: u8 = 1;
 const OBSERVATIONS: u8 = 2;
 const TRUNCATION: u8 = 5;
 const SEED: u8 = 6;
+const POSITIONS: u8 = 7;
+const SURPRISES: u8 = 8;
 const RESERVED: [(u8, &str); 2] = [(3, "search_simulations"), (4, "root_values")];
 
 /// Checked columns of a whole episode, or of a part of one.
@@ -103,6 +108,8 @@ pub(crate) struct Layout {
     observations_at: u32,
     truncation_at: u32,
     seed_at: u32,
+    positions_at: u32,
+    surprises_at: u32,
     /// The steps of the episode.
     pub(crate) plies: u32,
     /// The first step described.
@@ -149,18 +156,33 @@ impl Columns {
 
     /// Returns the facts of the episode.
     pub(crate) fn episode(&self) -> Episode {
-        let Layout { outcome, truncation_at, seed_at, .. } = self.layout;
-        let seed = self.bytes[seed_at as usize..].first_chunk().map_or(0, |&seed| u64::from_le_bytes(seed));
+        let Layout { outcome, truncation_at, seed_at, positions_at, .. } = self.layout;
+        let seed = self.section(seed_at, positions_at).first_chunk().map_or(0, |&seed| u64::from_le_bytes(seed));
         let truncation = self.section(truncation_at, seed_at).first_chunk();
         Episode { seed, outcome, truncation_value: truncation.map_or(0.0, |&value| f32::from_le_bytes(value)) }
     }
 
     /// Returns the stored frames; `None` if the rules recompute the observations.
     pub(crate) fn frames(&self) -> Option<Frames<'_>> {
-        let column = self.section(self.layout.observations_at, self.layout.truncation_at);
+        let column = self.observations();
         let frames =
             || Frames::parse(column, self.layout.span()).expect("the frames were checked when they were parsed");
         (!column.is_empty()).then(frames)
+    }
+
+    /// Returns the column of observations; empty if there is none.
+    pub(crate) fn observations(&self) -> &[u8] {
+        self.section(self.layout.observations_at, self.layout.truncation_at)
+    }
+
+    /// Returns the hashes of the positions of full steps, little-endian; empty if they are unknown.
+    pub(crate) fn positions(&self) -> &[[u8; 8]] {
+        self.section(self.layout.positions_at, self.layout.surprises_at).as_chunks().0
+    }
+
+    /// Returns the surprises of full steps, little-endian; empty if they are unknown.
+    pub(crate) fn surprises(&self) -> &[[u8; 4]] {
+        self.bytes[self.layout.surprises_at as usize..].as_chunks().0
     }
 
     pub(crate) fn game(&self) -> &str {
@@ -211,8 +233,8 @@ impl Columns {
         let ply = self.layout.ply as usize + from;
         let span = Span { plies: self.layout.plies as usize, ply, steps };
         let observations = self.frames().map(|frames| frames.part(span)).unwrap_or_default();
-        let Layout { outcome, action_width, policy_actions, truncation_at, seed_at, .. } = self.layout;
-        let (truncation, seed) = (self.section(truncation_at, seed_at), &self.bytes[seed_at as usize..]);
+        let Layout { outcome, action_width, policy_actions, truncation_at, seed_at, positions_at, .. } = self.layout;
+        let (truncation, seed) = (self.section(truncation_at, seed_at), self.section(seed_at, positions_at));
         let header = Header {
             outcome,
             action_width,
@@ -227,6 +249,8 @@ impl Columns {
                 (OBSERVATIONS, observations.len()),
                 (TRUNCATION, truncation.len()),
                 (SEED, seed.len()),
+                (POSITIONS, 0),
+                (SURPRISES, 0),
             ],
         };
         let optional: usize = header.optional.iter().map(|(_, bytes)| bytes).sum();
@@ -256,6 +280,7 @@ impl Columns {
         };
         let (rewards_at, observations_at, truncation_at, seed_at) =
             (put(rewards), put(&observations), put(truncation), put(seed));
+        let end = out.len() as u32;
         let full_steps = Kinds::new(kinds).filter(|kind| matches!(kind, Kind::Full { .. })).count() as u32;
         let layout = Layout {
             game_bytes: 0,
@@ -268,6 +293,8 @@ impl Columns {
             observations_at,
             truncation_at,
             seed_at,
+            positions_at: end,
+            surprises_at: end,
             ply: header.ply as u32,
             steps: steps as u32,
             full_steps,
@@ -283,19 +310,16 @@ impl Columns {
         (0..self.layout.steps).map(move |_| rewards.next().map_or(0.0, |&reward| f32::from_le_bytes(reward)))
     }
 
-    /// Returns these columns, which store no observations, with those of `stored`, an episode of as many steps. The
-    /// observations are copied without decompressing them.
+    /// Returns these columns of a whole trajectory with other observations, positions and surprises, all checked; an
+    /// empty column is absent. Nothing is decoded.
     ///
     /// # Errors
     /// The columns are longer than any trajectory.
-    pub(crate) fn with_observations_of(&self, stored: &Self) -> Result<Self, Invalid> {
-        let observations = stored.section(stored.layout.observations_at, stored.layout.truncation_at);
-        if observations.is_empty() {
-            return Ok(self.clone());
-        }
-        let Layout { outcome, action_width, policy_actions, .. } = self.layout;
-        let Layout { kinds_at, actions_at, rewards_at, observations_at, truncation_at, seed_at, .. } = self.layout;
+    pub(crate) fn with(&self, observations: &[u8], positions: &[u8], surprises: &[u8]) -> Result<Self, Invalid> {
+        let Layout { outcome, action_width, policy_actions, kinds_at, actions_at, rewards_at, .. } = self.layout;
+        let Layout { observations_at, truncation_at, seed_at, positions_at, .. } = self.layout;
         let plies = self.layout.plies as usize;
+        let (truncation, seed) = (self.section(truncation_at, seed_at), self.section(seed_at, positions_at));
         let header = Header {
             outcome,
             action_width,
@@ -308,32 +332,40 @@ impl Columns {
             optional: [
                 (REWARDS, (observations_at - rewards_at) as usize),
                 (OBSERVATIONS, observations.len()),
-                (TRUNCATION, (seed_at - truncation_at) as usize),
-                (SEED, self.bytes.len() - seed_at as usize),
+                (TRUNCATION, truncation.len()),
+                (SEED, seed.len()),
+                (POSITIONS, positions.len()),
+                (SURPRISES, surprises.len()),
             ],
         };
-        let mut out = Vec::with_capacity(Header::BYTES_USUAL + self.bytes.len() + observations.len());
+        let added = observations.len() + positions.len() + surprises.len();
+        let mut out = Vec::with_capacity(Header::BYTES_USUAL + self.bytes.len() + added);
         header.put(&mut out);
-        let grown = out.len() - kinds_at as usize;
+        let begin = out.len();
         out.extend_from_slice(self.section(kinds_at, observations_at));
-        out.extend_from_slice(observations);
-        out.extend_from_slice(&self.bytes[truncation_at as usize..]);
+        let ends = [observations, truncation, seed, positions, surprises].map(|column| {
+            out.extend_from_slice(column);
+            out.len()
+        });
         if u32::try_from(out.len()).is_err() {
             let reason = format!("has {} bytes, more than any trajectory", out.len());
             return Err(Invalid { field: "columns".to_owned(), reason });
         }
-        // All offsets are below the length, which was checked to fit in 32 bits.
-        let (grown, more) = (grown as u32, observations.len() as u32);
+        // All offsets are at most the length, which was checked to fit in 32 bits.
+        let moved = |at: u32| begin as u32 + (at - kinds_at);
+        let [truncation_at, seed_at, positions_at, surprises_at, _] = ends.map(|end| end as u32);
         let layout = Layout {
-            kinds_at: kinds_at + grown,
-            actions_at: actions_at + grown,
-            values_at: self.layout.values_at + grown,
-            policies_at: self.layout.policies_at + grown,
-            versions_at: self.layout.versions_at + grown,
-            rewards_at: rewards_at + grown,
-            observations_at: observations_at + grown,
-            truncation_at: truncation_at + grown + more,
-            seed_at: seed_at + grown + more,
+            kinds_at: moved(kinds_at),
+            actions_at: moved(actions_at),
+            values_at: moved(self.layout.values_at),
+            policies_at: moved(self.layout.policies_at),
+            versions_at: moved(self.layout.versions_at),
+            rewards_at: moved(rewards_at),
+            observations_at: moved(observations_at),
+            truncation_at,
+            seed_at,
+            positions_at,
+            surprises_at,
             ..self.layout
         };
         Ok(Self { bytes: out.into(), layout })
@@ -404,7 +436,7 @@ struct Header<'a> {
     steps: usize,
     kinds_bytes: usize,
     /// The ids of all optional columns, ascending, with their bytes; 0 if the column is absent.
-    optional: [(u8, usize); 4],
+    optional: [(u8, usize); 6],
 }
 
 impl Header<'_> {
@@ -431,7 +463,7 @@ impl Header<'_> {
             put_number(out, bytes.into());
         }
         let present = self.optional.iter().filter(|(_, bytes)| *bytes > 0);
-        // There are at most four.
+        // There are at most six.
         out.push(present.clone().count() as u8);
         for &(id, bytes) in present {
             out.push(id);

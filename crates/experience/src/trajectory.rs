@@ -4,6 +4,7 @@ use bytes::Bytes;
 use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
+use crate::columns::parse::check_surprises;
 use crate::columns::{Columns, Extent, Kind};
 use crate::{Episode, Invalid, Limits, Observations, Segment, Step, TrajectoryId};
 
@@ -155,6 +156,37 @@ impl Trajectory {
         self.0.columns.kinds().filter(|kind| *kind != Kind::Opening).count()
     }
 
+    /// Returns this trajectory with a hash of the position of each full step, equal for all its images under the
+    /// symmetries of the game, and with the divergence of its search policy from the prior in nats. Either is empty if
+    /// it is unknown.
+    ///
+    /// # Errors
+    /// Another number than one for each full step, or a surprise that is negative or not finite.
+    pub fn with_positions(&self, positions: &[u64], surprises: &[f32]) -> Result<Self, Invalid> {
+        for (field, length) in [("positions", positions.len()), ("surprises", surprises.len())] {
+            if length > 0 && length != self.full_steps() {
+                let reason = format!("are {length} for {} full steps", self.full_steps());
+                return Err(Invalid { field: field.to_owned(), reason });
+            }
+        }
+        check_surprises(surprises.iter().copied())?;
+        let positions: Vec<u8> = positions.iter().flat_map(|position| position.to_le_bytes()).collect();
+        let surprises: Vec<u8> = surprises.iter().flat_map(|surprise| surprise.to_le_bytes()).collect();
+        let columns = &self.0.columns;
+        Ok(Self::new(self.id(), columns.with(columns.observations(), &positions, &surprises)?))
+    }
+
+    /// Returns the hash of the position of each full step; empty if they are unknown.
+    pub fn positions(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.0.columns.positions().iter().map(|&position| u64::from_le_bytes(position))
+    }
+
+    /// Returns the divergence of the search policy of each full step from the prior, in nats; empty if they are
+    /// unknown. This is about policies, while [`Trajectory::surprise`] is about values.
+    pub fn surprises(&self) -> impl ExactSizeIterator<Item = f32> + '_ {
+        self.0.columns.surprises().iter().map(|&surprise| f32::from_le_bytes(surprise))
+    }
+
     /// Returns the weights version that searched the last step.
     #[must_use]
     pub fn last_weights_version(&self) -> WeightsVersion {
@@ -163,15 +195,18 @@ impl Trajectory {
 
     /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode,
     /// whose positions were searched again. Kinds of steps stay, so that the trajectory has the same items; the
-    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations: those of this
-    /// trajectory stay.
+    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations or positions:
+    /// those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier ones are
+    /// about a policy and a prior that are no longer there.
     ///
     /// # Errors
     /// [`Invalid`] names the first field that the episodes do not share: id, game, outcome, seed, steps, actions,
-    /// rewards, kinds; or the observations of `searched`.
+    /// rewards, kinds; or the observations or positions of `searched`.
     pub fn revised_by(&self, searched: &Self) -> Result<Self, Invalid> {
         self.check_revision(searched)?;
-        Ok(Self::new(self.id(), searched.0.columns.with_observations_of(&self.0.columns)?))
+        let (stored, searched) = (&self.0.columns, &searched.0.columns);
+        let (positions, surprises) = (stored.positions().as_flattened(), searched.surprises().as_flattened());
+        Ok(Self::new(self.id(), searched.with(stored.observations(), positions, surprises)?))
     }
 
     fn check_revision(&self, searched: &Self) -> Result<(), Invalid> {
@@ -187,8 +222,9 @@ impl Trajectory {
         same("outcome", format!("{:?}", self.outcome()), format!("{:?}", searched.outcome()))?;
         same("seed", self.episode().seed.to_string(), searched.episode().seed.to_string())?;
         same("plies", self.plies().to_string(), searched.plies().to_string())?;
-        if searched.has_observations() {
-            return Err(Invalid { field: "observations".to_owned(), reason: "stay as they are stored".to_owned() });
+        let stays = [("observations", searched.has_observations()), ("positions", searched.positions().len() > 0)];
+        if let Some((field, _)) = stays.into_iter().find(|(_, is_sent)| *is_sent) {
+            return Err(Invalid { field: field.to_owned(), reason: "stay as they are stored".to_owned() });
         }
         let mut actions = self.actions().zip(searched.actions()).enumerate();
         if let Some((ply, (stored, sent))) = actions.find(|(_, (stored, sent))| stored != sent) {
@@ -372,6 +408,19 @@ mod tests {
         }
         let error = before.revised_by(&revised).unwrap_err();
         assert_eq!(error.field, "observations");
+    }
+
+    #[test]
+    fn a_revision_keeps_positions_and_drops_surprises_which_are_about_the_searches_that_it_replaces() {
+        let searched = truncated(7, &searched_again(episode()), -0.5);
+        let before = truncated(7, &episode(), 0.5).with_positions(&[5], &[0.25]).unwrap();
+        let revised = before.revised_by(&searched).unwrap();
+        assert_eq!(revised, searched.with_positions(&[5], &[]).unwrap());
+        assert_eq!(Trajectory::parse(ID, revised.columns(), Limits::NONE), Ok(revised));
+        let surprised = searched.with_positions(&[], &[0.75]).unwrap();
+        assert_eq!(before.revised_by(&surprised).unwrap(), searched.with_positions(&[5], &[0.75]).unwrap());
+        let error = before.revised_by(&searched.with_positions(&[6], &[]).unwrap()).unwrap_err();
+        assert_eq!(error.field, "positions");
     }
 
     #[test]

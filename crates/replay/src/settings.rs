@@ -17,23 +17,44 @@ pub struct TableSettings {
     /// The maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws
     /// are not counted.
     pub max_times_sampled: Option<NonZeroU32>,
+    /// True if equal positions count once: the n items of a position have weight `log2 n + 1` together. Uniform draws
+    /// only.
+    pub merge_positions: bool,
+    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of its search (KataGo, Wu
+    /// 2020): `(1 - s) + s · surprise / mean`, at most 8, by the mean of its trajectory, which keeps its weight.
+    /// Uniform draws only.
+    pub surprise_share: f64,
 }
 
 impl TableSettings {
     /// Returns settings for uniform and unlimited draws from a window, with no bound except the window's capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
-        Self { selector: Selector::Uniform, window, retention: Retention::default(), max_times_sampled: None }
+        let (selector, retention) = (Selector::Uniform, Retention::default());
+        let (merge_positions, surprise_share) = (false, 0.0);
+        Self { selector, window, retention, max_times_sampled: None, merge_positions, surprise_share }
     }
 
-    /// Validates selector and window; any retention is valid.
+    /// Validates selector, window and weights; any retention is valid.
     ///
     /// # Errors
     /// The first parameter out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         self.selector.check()?;
         self.window.check()?;
+        if !(0.0..=1.0).contains(&self.surprise_share) {
+            return Err(invalid("surprise_share", format!("{} is not from 0 to 1", self.surprise_share)));
+        }
+        if self.is_weighted() && self.selector != Selector::Uniform {
+            let key = if self.merge_positions { "merge_positions" } else { "surprise_share" };
+            return Err(invalid(key, "needs the selector uniform"));
+        }
         Ok(self)
+    }
+
+    /// Returns true if items have weights by their positions or surprises.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.merge_positions || self.surprise_share > 0.0
     }
 
     /// Returns true if the table keeps state for each item, which only uniform and unlimited draws do not need.

@@ -2,10 +2,12 @@ mod answers;
 mod draw;
 mod entry;
 mod memory;
+mod positions;
 mod priorities;
 mod quarantine;
 mod revise;
 mod total_weight;
+mod weighted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -18,6 +20,7 @@ use crate::{Retention, TableSettings};
 pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
 use entry::{Entry, ItemWeights};
 pub use memory::Expected;
+use positions::PositionCounts;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
 /// The number of the entry of each trajectory. The map is never iterated, so its unseeded hashes cannot affect any
@@ -57,6 +60,8 @@ pub struct Table {
     /// The index of trajectories, kept once priorities are used or a trajectory is revised: without it, each of these
     /// would search all trajectories.
     index: Option<Index>,
+    /// The number of items of each position; `None` unless equal positions are merged.
+    positions: Option<PositionCounts>,
     /// The number of entries ever removed, which converts a position in the deque into a permanent number.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
@@ -89,6 +94,7 @@ impl Table {
             held_items: 0,
             tree: None,
             index: None,
+            positions: settings.merge_positions.then(PositionCounts::default),
             entries_removed: 0,
             quarantined_actors: BTreeSet::new(),
             versions: Versions::default(),
@@ -167,6 +173,9 @@ impl Table {
         self.quarantined += usize::from(entry.is_quarantined());
         self.trajectory_bytes += entry.trajectory_bytes();
         self.mark_bytes += entry.mark_bytes();
+        if let Some(positions) = &mut self.positions {
+            positions.insert(&entry.trajectory);
+        }
         if !entry.is_quarantined() {
             self.versions.insert(entry.last_weights_version);
         }
@@ -178,6 +187,9 @@ impl Table {
         self.quarantined -= usize::from(entry.is_quarantined());
         self.trajectory_bytes -= entry.trajectory_bytes();
         self.mark_bytes -= entry.mark_bytes();
+        if let Some(positions) = &mut self.positions {
+            positions.remove(&entry.trajectory);
+        }
         if !entry.is_quarantined() {
             self.versions.remove(entry.last_weights_version);
         }
@@ -188,7 +200,7 @@ impl Table {
     /// [`Table::expire`].
     ///
     /// While the number of draws is unlimited, draws are not counted, and counts so far are ignored. O(items) if the
-    /// selector or the number of draws changes, otherwise O(1).
+    /// selector, the number of draws or the merging of positions changes, otherwise O(1).
     pub fn change(&mut self, settings: TableSettings) -> Changed {
         let TableSettings { selector, max_times_sampled, .. } = self.settings;
         let same = (selector, max_times_sampled) == (settings.selector, settings.max_times_sampled);
@@ -196,6 +208,10 @@ impl Table {
         let before = self.items;
         if !same {
             self.rebuild();
+        }
+        if settings.merge_positions != self.positions.is_some() {
+            let trajectories = self.entries.iter().map(|entry| &entry.trajectory);
+            self.positions = settings.merge_positions.then(|| PositionCounts::of(trajectories));
         }
         Changed { deleted_items: before.saturating_sub(self.items), restored_items: self.items.saturating_sub(before) }
     }

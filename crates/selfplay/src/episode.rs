@@ -5,6 +5,7 @@ use game::{Action, Game, Outcome, stored_seed};
 use search::Tree;
 
 use crate::config::{Settings, SubtreeReuse};
+use crate::images::Images;
 use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
 use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
@@ -30,6 +31,11 @@ pub struct FinishedEpisode {
     pub ending: Ending,
     /// The observations of every step and the final one, if the rules do not recompute them.
     pub observations: Option<Observations>,
+    /// The hash of the position of each fully searched step, the same for all its images under the symmetries of the
+    /// game; empty if it was searched without rules.
+    pub positions: Vec<u64>,
+    /// The divergence of the search policy of each fully searched step from the prior, in nats.
+    pub surprises: Vec<f32>,
 }
 
 impl FinishedEpisode {
@@ -38,10 +44,11 @@ impl FinishedEpisode {
     /// # Errors
     /// Those of [`Trajectory::of_episode`] and [`Trajectory::of_recorded`], which no episode of self-play should have.
     pub fn trajectory(&self, id: TrajectoryId, game: &str) -> Result<Trajectory, Invalid> {
-        match &self.observations {
+        let trajectory = match &self.observations {
             Some(observations) => Trajectory::of_recorded(id, game, &self.steps, self.facts, observations.clone()),
             None => Trajectory::of_episode(id, game, &self.steps, self.facts),
-        }
+        };
+        trajectory?.with_positions(&self.positions, &self.surprises)
     }
 }
 
@@ -229,6 +236,9 @@ impl<G: Game> Episode<G> {
         let Choice { action, kind, value } =
             self.record.choose(settings, &self.search.tree, &mut workspace.policy, accepts);
         let is_opening = kind == StepKind::Opening;
+        if matches!(kind, StepKind::Full { .. }) {
+            self.record.keep_position(Images::smallest(game, &self.position).0);
+        }
         let mover = game.to_move(&self.position);
         let reward = game.play(&mut self.position, action);
         self.record.push(action, reward, kind, self.tree_version);

@@ -35,6 +35,8 @@ pub(crate) struct EpisodeRecord {
     steps: Vec<Step>,
     /// The divergence of the search policy of each step from the prior; 0 where none was searched fully.
     surprises: Vec<f32>,
+    /// The hashes of the positions of full steps.
+    positions: Vec<u64>,
     /// The entries of the search policies of all steps.
     policy_entries: usize,
     opening: Opening,
@@ -82,6 +84,7 @@ impl EpisodeRecord {
             kind: SearchKind::Full,
             steps: Vec::new(),
             surprises: Vec::new(),
+            positions: Vec::new(),
             policy_entries: 0,
             opening: Opening::default(),
             forks: Forks::default(),
@@ -227,9 +230,8 @@ impl EpisodeRecord {
             SearchKind::Full => StepKind::Full { policy: sparse(root.actions(), policy), value },
             _ => StepKind::Fast { value },
         };
-        let is_surprise_needed = settings.openings.fork_probability > 0.0 && self.kind == SearchKind::Full;
         self.surprises.resize(self.steps.len(), 0.0);
-        self.surprises.push(if is_surprise_needed { surprise(policy, root.priors()) } else { 0.0 });
+        self.surprises.push(if self.kind == SearchKind::Full { surprise(policy, root.priors()) } else { 0.0 });
         Choice { action: self.choose_action(settings, tree), kind, value }
     }
 
@@ -250,6 +252,11 @@ impl EpisodeRecord {
     /// The temperature of the next move.
     fn temperature(&self, settings: &Settings) -> f32 {
         settings.temperature.at(self.steps.len())
+    }
+
+    /// Keeps the hash of the position of the full step that is added next.
+    pub(crate) fn keep_position(&mut self, position: u64) {
+        self.positions.push(position);
     }
 
     /// Adds a step.
@@ -278,14 +285,16 @@ impl EpisodeRecord {
     ) -> FinishedEpisode {
         round.episodes_finished += 1;
         round.calibration.count(&self.watch, outcome);
+        self.surprises.resize(self.steps.len(), 0.0);
         if settings.openings.fork_probability > 0.0 {
-            self.surprises.resize(self.steps.len(), 0.0);
             self.forks.keep(&self.steps, &self.surprises, settings.openings.fork_positions, &mut self.rng);
         }
-        let steps = std::mem::take(&mut self.steps);
+        let (steps, positions) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.positions));
+        let full = steps.iter().zip(&self.surprises).filter(|(step, _)| matches!(step.kind, StepKind::Full { .. }));
+        let surprises = full.map(|(_, &surprise)| surprise).collect();
         let facts = experience::Episode { seed, outcome, truncation_value };
         let (slot, number) = (self.slot, self.number);
-        let finished = FinishedEpisode { slot, number, steps, facts, ending, observations: None };
+        let finished = FinishedEpisode { slot, number, steps, facts, ending, observations: None, positions, surprises };
         self.next_episode(settings);
         finished
     }
@@ -294,6 +303,7 @@ impl EpisodeRecord {
     pub(crate) fn next_episode(&mut self, settings: &Settings) {
         self.steps.clear();
         self.surprises.clear();
+        self.positions.clear();
         self.policy_entries = 0;
         self.number += 1;
         self.rng = generator(self.seed, self.slot, self.number);

@@ -657,3 +657,31 @@ fn restored_counts(files: BTreeMap<String, Vec<u8>>) -> Vec<(usize, usize)> {
     };
     restored.tables.iter().map(count).collect()
 }
+
+#[test]
+fn repetition_is_measured_from_the_trajectories_of_the_log_and_exported_by_the_first_tick_after_a_restart() {
+    let entry = |sequence| {
+        let positions = [1, 2, 3, 4 + sequence];
+        let content = encode(&trajectory(id(sequence)).with_positions(&positions, &[]).unwrap(), UnixMillis(1));
+        Entry::Trajectory { id: id(sequence), items: ITEMS as u32, content: content.unwrap() }
+    };
+    let files = files_of(&[0, 1, 2, 3].map(entry));
+    let (_, restored, _) = restore(Memory::with(files), &settings(), Startup::in_tests()).unwrap();
+    let (to_log, _commands) = sync_channel(LOG_COMMANDS_MAX);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let mut tables = TableService::new(restored, &settings(), to_log, Clock::start());
+        tables.apply(Command::Tick, Instant::now());
+    });
+    let text = recorder.handle().render();
+    for line in [
+        "distinct_share{part=\"overall\"} 0.4375",
+        "distinct_share{part=\"empty/0-7\"} 0.4375",
+        "distinct_share{part=\"empty/8-15\"} NaN",
+        "distinct_share{part=\"other\"} NaN",
+        "top_1000_share 1",
+    ] {
+        assert!(text.contains(&format!("\nzerofleet_replay_{line}\n")), "{line} is not in {text}");
+    }
+    assert!(text.contains("# HELP zerofleet_replay_distinct_share Distinct positions"), "{text}");
+}

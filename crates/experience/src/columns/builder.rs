@@ -3,7 +3,7 @@ use game::{Action, Outcome};
 
 use super::codes::{ActionWidth, Kind, Kinds, PolicyActions};
 use super::steps::VersionRun;
-use super::{Columns, Extent, Header, OBSERVATIONS, REWARDS, SEED, TRUNCATION};
+use super::{Columns, Extent, Header, OBSERVATIONS, POSITIONS, REWARDS, SEED, SURPRISES, TRUNCATION};
 use crate::{ActionProbability, Episode, Invalid, Limits, Observations, Step, StepKind};
 
 /// Builds columns step by step. The width of actions and the form of policies depend on all steps, so the buffer is
@@ -80,6 +80,8 @@ impl ColumnsBuilder {
                 (OBSERVATIONS, observations.len()),
                 (TRUNCATION, if outcome == Outcome::Truncated { size_of::<f32>() } else { 0 }),
                 (SEED, if seed == 0 { 0 } else { size_of::<u64>() }),
+                (POSITIONS, 0),
+                (SURPRISES, 0),
             ],
         };
         let mut out = Vec::new();

@@ -3,8 +3,8 @@ use game::{Action, Outcome, Player};
 use super::codes::{ActionWidth, Kind, PolicyActions, take_number};
 use super::steps::VersionRun;
 use super::{
-    Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Frames, Layout, OBSERVATIONS, RESERVED, REWARDS, SEED, Span,
-    TRUNCATION,
+    Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Frames, Layout, OBSERVATIONS, POSITIONS, RESERVED, REWARDS, SEED,
+    SURPRISES, Span, TRUNCATION,
 };
 use crate::{Invalid, Limits};
 
@@ -95,6 +95,12 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     if optional.seed && u64::from_le_bytes(reader.take()?) == 0 {
         return Err(invalid("seed", "is 0, which is written without the column"));
     }
+    let positions_at = reader.at();
+    reader.of_full_steps("positions", optional.positions_bytes, kinds.full * size_of::<u64>(), extent)?;
+    let surprises_at = reader.at();
+    let surprises =
+        reader.of_full_steps("surprises", optional.surprises_bytes, kinds.full * FLOAT_BYTES, extent)?.as_chunks().0;
+    check_surprises(surprises.iter().map(|&surprise| f32::from_le_bytes(surprise)))?;
     if !reader.rest.is_empty() {
         return Err(invalid("columns", format!("has {} bytes behind its end", reader.rest.len())));
     }
@@ -123,6 +129,8 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         observations_at,
         truncation_at,
         seed_at,
+        positions_at,
+        surprises_at,
         plies,
         ply,
         steps,
@@ -137,6 +145,8 @@ struct OptionalColumns {
     observations_bytes: Option<usize>,
     truncation: bool,
     seed: bool,
+    positions_bytes: Option<usize>,
+    surprises_bytes: Option<usize>,
 }
 
 /// The sums over the kinds of all steps.
@@ -236,6 +246,8 @@ impl<'a> Reader<'a> {
                     expect("seed", size_of::<u64>())?;
                     columns.seed = true;
                 }
+                POSITIONS => columns.positions_bytes = Some(bytes),
+                SURPRISES => columns.surprises_bytes = Some(bytes),
                 id => {
                     return Err(match RESERVED.iter().find(|(reserved, _)| *reserved == id) {
                         Some((_, name)) => invalid(*name, "is a column that this version does not implement"),
@@ -245,6 +257,23 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(columns)
+    }
+
+    /// Reads an optional column of `expected` bytes, which describes the full steps of a whole trajectory.
+    fn of_full_steps(
+        &mut self,
+        field: &str,
+        bytes: Option<usize>,
+        expected: usize,
+        extent: Extent,
+    ) -> Result<&'a [u8], Invalid> {
+        match bytes {
+            None => Ok(&[]),
+            Some(_) if extent == Extent::Part => Err(invalid(field, "stand in a whole trajectory only")),
+            Some(0) => Err(invalid(field, "are empty, which is written without the column")),
+            Some(bytes) if bytes != expected => Err(invalid(field, format!("have {bytes} bytes, expected {expected}"))),
+            Some(bytes) => self.bytes(bytes),
+        }
     }
 
     fn kinds(&mut self, bytes: usize, steps: usize, limits: Limits) -> Result<KindTotals, Invalid> {
@@ -340,6 +369,14 @@ impl<'a> Reader<'a> {
             (left, last) = (left - run.steps, Some(run.weights_version));
         }
         Ok(())
+    }
+}
+
+/// Checks that surprises are divergences: finite and not negative.
+pub(crate) fn check_surprises(mut surprises: impl Iterator<Item = f32>) -> Result<(), Invalid> {
+    match surprises.position(|surprise| !(surprise >= 0.0 && surprise.is_finite())) {
+        Some(at) => Err(invalid(format!("surprises[{at}]"), "is not a finite number of at least 0")),
+        None => Ok(()),
     }
 }
 

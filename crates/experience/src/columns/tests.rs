@@ -57,6 +57,18 @@ pub(super) fn episode() -> impl Strategy<Value = Episode> {
     (facts, seed).prop_map(|((outcome, truncation_value), seed)| Episode { seed, outcome, truncation_value })
 }
 
+/// Adds positions and surprises, or one of them, to the trajectory.
+fn described(trajectory: &Trajectory, which: u8, first: u64) -> Trajectory {
+    let steps = || 0..trajectory.full_steps() as u64;
+    let positions: Vec<u64> = steps().map(|step| first.wrapping_mul(step + 1)).collect();
+    let surprises: Vec<f32> = steps().map(|step| step as f32 / 3.0).collect();
+    let given = |bit: u8| which & bit != 0;
+    let none = (&[][..], &[][..]);
+    trajectory
+        .with_positions(if given(1) { &positions } else { none.0 }, if given(2) { &surprises } else { none.1 })
+        .unwrap()
+}
+
 /// All fields of an episode as bits.
 fn episode_bits(episode: Episode) -> (u64, Outcome, u32) {
     (episode.seed, episode.outcome, episode.truncation_value.to_bits())
@@ -81,18 +93,26 @@ fn all_bits(steps: impl IntoIterator<Item = Step>) -> Vec<StepBits> {
 
 proptest! {
     #[test]
-    fn any_trajectory_is_read_back_bit_for_bit(steps in steps(), game in name(), episode in episode()) {
-        let trajectory = Trajectory::of_episode(ID, &game, &steps, episode).unwrap();
+    fn any_trajectory_is_read_back_bit_for_bit(
+        steps in steps(), game in name(), episode in episode(), which in 0..4_u8, first in any::<u64>(),
+    ) {
+        let trajectory = described(&Trajectory::of_episode(ID, &game, &steps, episode).unwrap(), which, first);
         let back = Trajectory::parse(ID, trajectory.columns(), Limits::NONE).unwrap();
         prop_assert_eq!((back.id(), back.game(), back.outcome()), (ID, game.as_str(), episode.outcome));
         prop_assert_eq!(episode_bits(back.episode()), episode_bits(episode));
         prop_assert!(!back.has_observations());
+        prop_assert!(back.positions().eq(trajectory.positions()) && back.surprises().eq(trajectory.surprises()));
+        prop_assert_eq!(back.positions().len(), if which & 1 == 0 { 0 } else { back.full_steps() });
+        prop_assert_eq!(back.surprises().len(), if which & 2 == 0 { 0 } else { back.full_steps() });
+        // The layout must agree too, which was computed rather than parsed when the columns were added.
+        prop_assert_eq!(episode_bits(trajectory.episode()), episode_bits(episode));
+        prop_assert_eq!(all_bits(trajectory.steps()), all_bits(steps.clone()));
         prop_assert_eq!(all_bits(back.steps()), all_bits(steps));
     }
 
     #[test]
-    fn every_segment_holds_the_steps_of_its_trajectory(steps in steps(), episode in episode()) {
-        let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
+    fn every_segment_holds_the_steps_of_its_trajectory(steps in steps(), episode in episode(), which in 0..4_u8) {
+        let trajectory = described(&Trajectory::of_episode(ID, "any", &steps, episode).unwrap(), which, 7);
         let plies = steps.len();
         for (ply, unroll_steps) in (0..plies + 2).flat_map(|ply| (0..=plies).chain([usize::MAX]).map(move |k| (ply, k))) {
             let Some(segment) = trajectory.segment(ply, unroll_steps) else {
@@ -144,10 +164,11 @@ proptest! {
     fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
         steps in steps(),
         episode in episode(),
+        which in 0..4_u8,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
-        let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
+        let trajectory = described(&Trajectory::of_episode(ID, "any", &steps, episode).unwrap(), which, 7);
         let mut bytes = trajectory.columns().to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -158,6 +179,8 @@ proptest! {
             Ok(read) => {
                 let steps: Vec<Step> = read.steps().collect();
                 let again = Trajectory::of_episode(ID, read.game(), &steps, read.episode()).unwrap();
+                let (positions, surprises): (Vec<_>, Vec<_>) = (read.positions().collect(), read.surprises().collect());
+                let again = again.with_positions(&positions, &surprises).unwrap();
                 prop_assert_eq!(again.columns(), &bytes);
             }
             Err(invalid) => prop_assert!(!invalid.field.is_empty() && !invalid.reason.is_empty()),
@@ -265,7 +288,7 @@ fn a_truncation_value_needs_a_truncated_episode() {
 #[test]
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     type Change = fn(&mut Vec<u8>);
-    let cases: [(Change, &str); 42] = [
+    let cases: [(Change, &str); 51] = [
         (|b| b.clear(), "columns: end early"),
         (|b| b[0] = 2, "format: is 2, this program reads format 1"),
         (|b| b[1] = 4, "flags: 0x04 has bits of no known meaning"),
@@ -295,7 +318,16 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| add(b, 6, &[0; 7]), "seed: has 7 bytes, expected 8"),
         (|b| drop(b.splice(11..12, [1, 6, 8])), "columns: end early"),
         (|b| drop(b.splice(11..12, [2, 6, 8, 5, 4])), "optional columns: do not ascend by their ids"),
-        (|b| drop(b.splice(11..12, [1, 7, 8])), "optional columns: hold 7, which is no known column"),
+        (|b| drop(b.splice(11..12, [1, 9, 8])), "optional columns: hold 9, which is no known column"),
+        (|b| add(b, 7, &[9; 4]), "positions: have 4 bytes, expected 8"),
+        (|b| add(b, 7, &[]), "positions: are empty, which is written without the column"),
+        (|b| drop(b.splice(11..12, [1, 7, 8])), "columns: end early"),
+        (|b| add(b, 8, &[9; 8]), "surprises: have 8 bytes, expected 4"),
+        (|b| add(b, 8, &f32::NAN.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
+        (|b| add(b, 8, &f32::INFINITY.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
+        (|b| add(b, 8, &(-0.5_f32).to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
+        (|b| drop(b.splice(11..12, [2, 8, 4, 7, 8])), "optional columns: do not ascend by their ids"),
+        (|b| drop(b.splice(11..12, [2, 7, 8, 7, 8])), "optional columns: do not ascend by their ids"),
         (|b| drop(b.splice(11..12, [1, 1, 4])), "rewards: have 4 bytes for 2 steps"),
         (|b| drop(b.splice(11..12, [2, 1, 8, 1, 8])), "optional columns: do not ascend by their ids"),
         (|b| b[13] = 100, "steps[1].policy: has 99 entries for 9 actions"),
@@ -346,4 +378,33 @@ fn an_encoding_that_is_not_the_shortest_is_refused() {
     assert_eq!(refused(&zeros), "rewards: are all zero, which is written without the column");
     assert_eq!(refused(&wide), "flags: are not those of the shortest encoding");
     assert_eq!(refused(&set), "flags: are not those of the shortest encoding");
+}
+
+#[test]
+fn positions_and_surprises_stand_behind_the_other_columns_and_in_no_part() {
+    let mut expected = example();
+    expected.splice(11..12, [2, 7, 8, 8, 4]);
+    expected.extend([8, 7, 6, 5, 4, 3, 2, 1]);
+    expected.extend(0.5_f32.to_le_bytes());
+    let plain = Trajectory::parse(ID, &example(), Limits::NONE).unwrap();
+    let described = plain.with_positions(&[0x0102_0304_0506_0708], &[0.5]).unwrap();
+    assert_eq!(described.columns(), &expected);
+    assert_eq!(described.segment(0, 9), plain.segment(0, 9));
+    assert_eq!(described.with_positions(&[], &[]).unwrap(), plain);
+    let mut part = plain.segment(1, 0).unwrap().columns().to_vec();
+    let optional = 3 + 1 + 4;
+    assert_eq!(part[optional], 0);
+    part.splice(optional..=optional, [1, 7, 8]);
+    part.extend([1; 8]);
+    let refused = Segment::parse(ID, part.into(), Limits::NONE).map(drop).unwrap_err();
+    assert_eq!(refused.to_string(), "positions: stand in a whole trajectory only");
+}
+
+#[test]
+fn positions_and_surprises_are_one_for_each_full_step() {
+    let plain = Trajectory::parse(ID, &example(), Limits::NONE).unwrap();
+    let refused = |positions: &[u64], surprises: &[f32]| plain.with_positions(positions, surprises).unwrap_err();
+    assert_eq!(refused(&[1, 2], &[]).to_string(), "positions: are 2 for 1 full steps");
+    assert_eq!(refused(&[], &[1.0, 2.0]).to_string(), "surprises: are 2 for 1 full steps");
+    assert_eq!(refused(&[], &[f32::NAN]).field, "surprises[0]");
 }

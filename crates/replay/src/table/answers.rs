@@ -69,7 +69,8 @@ pub struct Drawn {
     pub item: usize,
     /// The weights version that searched the last step of the trajectory.
     pub weights_version: WeightsVersion,
-    /// The probability of the draw, given the table at that moment; 1 if the selector is deterministic.
+    /// The probability of the draw, given the table at that moment; 1 if the selector is deterministic. Without the
+    /// weights of positions and surprises, which are part of what is learned: an importance weight must not undo them.
     pub probability: f64,
     /// The number of items in the window, including this one.
     pub table_items: u64,

@@ -29,8 +29,8 @@ pub(super) enum Odds {
 /// A chosen item.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pick {
-    number: u64,
-    /// The probability of the choice.
+    pub(super) number: u64,
+    /// The probability of the choice, before the weights of positions and surprises.
     probability: f64,
     /// The index of the item's entry, once it is located.
     pub(super) at: usize,
@@ -45,8 +45,9 @@ impl Table {
     /// next insert or [`Table::expire`] at which it is the oldest. With counted draws, a table may run out of items in
     /// the middle of a batch.
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
-        // A counted draw may change the distribution of the next one.
-        let group = if self.settings.max_times_sampled.is_some() { 1 } else { GROUP };
+        // A counted draw may change the distribution of the next one, and a weighted one takes more random numbers.
+        let is_weighted = self.settings.is_weighted();
+        let group = if self.settings.max_times_sampled.is_some() || is_weighted { 1 } else { GROUP };
         let mut missing = items;
         while missing > 0 {
             let table_items = self.window_items();
@@ -55,6 +56,9 @@ impl Table {
             let picks = &mut picks[..missing.min(group)];
             picks.fill_with(|| self.pick(odds, rng));
             self.locate(picks);
+            if is_weighted {
+                picks.iter_mut().for_each(|pick| self.weigh_picked(pick, odds, rng));
+            }
             self.fetch(picks);
             self.take(picks, table_items, drawn);
             missing -= picks.len();

@@ -1,10 +1,11 @@
 use experience::TrajectoryId;
 
 use super::entry::{Entry, ItemWeights};
+use super::positions::PositionCounts;
 use super::{Removed, Table};
 use crate::tree::Tree;
 
-/// The buckets of an index that are full before it grows, in eighths.
+/// The buckets of a map that are full before it grows, in eighths.
 const INDEX_EIGHTHS: u64 = 7;
 
 /// The bytes of one bucket of an index, with its control byte.
@@ -47,10 +48,11 @@ impl Table {
         let held_most = self.held_items.max(capacity_items.saturating_add(items_each_max));
         let items = (self.held_items + items).min(held_most.saturating_add(items_each_max));
         let entries = doubled(self.entries.capacity() as u64, trajectories) * size_of::<Entry>() as u64;
-        let index = doubled(self.buckets(), trajectories.saturating_mul(8) / INDEX_EIGHTHS + 1) * BUCKET_BYTES;
+        let index = grown_buckets(self.index_capacity(), trajectories) * BUCKET_BYTES;
+        let positions = self.positions.as_ref().map_or(0, |positions| positions.bytes_of(items));
         let tree = self.tree.as_ref().map_or(0, |tree| tree.bytes_of(items));
         let marks = ItemWeights::mark_bytes(&self.settings, trajectories, items).max(self.mark_bytes);
-        (entries + index + tree + marks).saturating_sub(self.state_bytes())
+        (entries + index + positions + tree + marks).saturating_sub(self.state_bytes())
     }
 
     /// Removes the oldest trajectory, unless it is the only one.
@@ -66,13 +68,23 @@ impl Table {
     fn state_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);
-        self.mark_bytes + (entries + tree) as u64 + self.buckets() * BUCKET_BYTES
+        let positions = self.positions.as_ref().map_or(0, PositionCounts::bytes);
+        self.mark_bytes + (entries + tree) as u64 + buckets(self.index_capacity()) * BUCKET_BYTES + positions
     }
 
-    fn buckets(&self) -> u64 {
-        let full = self.index.as_ref().map_or(0, std::collections::HashMap::capacity) as u64;
-        full * 8 / INDEX_EIGHTHS
+    fn index_capacity(&self) -> usize {
+        self.index.as_ref().map_or(0, std::collections::HashMap::capacity)
     }
+}
+
+/// Returns the buckets of a map of this capacity.
+pub(super) fn buckets(capacity: usize) -> u64 {
+    capacity as u64 * 8 / INDEX_EIGHTHS
+}
+
+/// Returns the buckets of a map of this capacity once it has grown to `keys` keys.
+pub(super) fn grown_buckets(capacity: usize, keys: u64) -> u64 {
+    doubled(buckets(capacity), keys.saturating_mul(8) / INDEX_EIGHTHS + 1)
 }
 
 /// Returns a capacity that is doubled until it is at least `least`.

@@ -54,6 +54,10 @@ impl Table {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
         let (bytes, version) = (entry.trajectory_bytes(), entry.last_weights_version);
+        if let Some(positions) = &mut self.positions {
+            positions.remove(&entry.trajectory);
+            positions.insert(trajectory);
+        }
         entry.revise(trajectory.clone(), revision, now);
         self.trajectory_bytes = self.trajectory_bytes - bytes + entry.trajectory_bytes();
         if !entry.is_quarantined() {

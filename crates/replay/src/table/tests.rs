@@ -8,6 +8,7 @@ mod quarantine;
 mod removal;
 mod revise;
 mod total_weight;
+mod weighted;
 
 use std::num::NonZeroU32;
 

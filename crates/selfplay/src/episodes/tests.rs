@@ -19,6 +19,7 @@ use crate::config::{
     Temperature, TemperatureDecay,
 };
 use crate::episode::Ending;
+use crate::images::Images;
 use crate::{AnalysisSettings, analyse};
 
 fn settings() -> Settings {
@@ -66,8 +67,12 @@ fn check_by_the_rules<G: Game>(game: G, settings: &Settings) {
         assert_eq!(episode.ending, Ending::Rules);
         let limits = Limits { steps_max: game.spec().max_plies, actions: game.spec().actions };
         let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
-        let trajectory = Trajectory::of_episode(id, &game.spec().name, &episode.steps, episode.facts).unwrap();
-        Trajectory::parse(id, trajectory.columns(), limits).unwrap();
+        let trajectory = episode.trajectory(id, &game.spec().name).unwrap();
+        let trajectory = Trajectory::parse(id, trajectory.columns(), limits).unwrap();
+        let actions = actions(&episode);
+        let position = |ply: usize| Images::smallest(&game, &game.replay(&actions[..ply]).unwrap()).0;
+        assert!(trajectory.positions().eq(trajectory.full_plies().map(position)));
+        assert!(trajectory.surprises().len() == trajectory.full_steps() && trajectory.surprises().any(|it| it > 0.0));
     }
 }
 

@@ -195,8 +195,11 @@ fn trajectories_of_games_replay_to_their_recorded_outcome() {
         for episode in play_tic_tac_toe(settings, &mut tic_tac_toe(3), 3) {
             assert_eq!(game.outcome(&game.replay(&actions(&episode)).unwrap()), Some(episode.facts.outcome));
             let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
-            let trajectory = Trajectory::of_episode(id, "tic_tac_toe", &episode.steps, episode.facts).unwrap();
-            Trajectory::parse(id, trajectory.columns(), Limits { steps_max: 9, actions: 9 }).unwrap();
+            let trajectory = episode.trajectory(id, "tic_tac_toe").unwrap();
+            let limits = Limits { steps_max: 9, actions: 9 };
+            let trajectory = Trajectory::parse(id, trajectory.columns(), limits).unwrap();
+            assert_eq!(trajectory.positions().len(), 0, "a learned model knows no positions");
+            assert_eq!(trajectory.surprises().len(), trajectory.full_steps());
         }
     }
 }

@@ -53,7 +53,11 @@ fn settings() -> impl Strategy<Value = TableSettings> {
         let (age, trajectory_bytes_max, lag_versions_max) = bounds;
         let retention = Retention { age_max: age.map(Duration::from_secs), trajectory_bytes_max, lag_versions_max };
         let max_times_sampled = times.and_then(NonZeroU32::new);
-        TableSettings { selector, window: window(items_min, items_min + more), retention, max_times_sampled }
+        let window = window(items_min, items_min + more);
+        // The trajectories hold no positions, so that weighted draws have the same distribution.
+        let merge_positions = selector == Selector::Uniform && more % 2 == 0;
+        let surprise_share = if merge_positions { 0.5 } else { 0.0 };
+        TableSettings { selector, window, retention, max_times_sampled, merge_positions, surprise_share }
     })
 }
 

@@ -9,9 +9,11 @@ fn state_bytes(table: &Table) -> u64 {
 fn a_table_grows_by_no_more_than_its_growth_whatever_comes() {
     let steps = ["F", "FFF", "FfF", &"F".repeat(40)];
     let counted = TableSettings { max_times_sampled: times(3), ..by(Selector::Uniform) };
-    let settings = [by(Selector::Uniform), by(Selector::MaxHeap), prioritised(0.6), counted];
-    // After removals, an index of 128 buckets may double once more.
-    for (settings, capacity, slack) in settings.into_iter().flat_map(|s| [(s, 20_000, 0), (s, 50, 128 * 33)]) {
+    let merging = TableSettings { merge_positions: true, ..by(Selector::Uniform) };
+    let settings = [by(Selector::Uniform), by(Selector::MaxHeap), prioritised(0.6), counted, merging];
+    // After removals, an index of 128 buckets and counts of positions in 256 may double once more.
+    for (settings, capacity, slack) in settings.into_iter().flat_map(|s| [(s, 20_000, 0), (s, 50, 128 * 33 + 256 * 17)])
+    {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut table = Table::new(TableSettings { window: window(10, capacity), ..settings });
         let coming: Vec<&str> = (0..400).map(|_| steps[rng.random_range(0..steps.len())]).collect();
@@ -22,7 +24,9 @@ fn a_table_grows_by_no_more_than_its_growth_whatever_comes() {
                 let most = state_bytes(&table) + table.growth(expected) + slack;
                 for (at, steps) in burst.iter().enumerate() {
                     let sequence = (burst.len() * 10_000 + number * 200 + at) as u64;
-                    let _ = table.insert(trajectory(sequence, steps), Duration::ZERO);
+                    let positions: Vec<u64> = steps.matches('F').map(|_| rng.random()).collect();
+                    let trajectory = trajectory(sequence, steps).with_positions(&positions, &[]).unwrap();
+                    let _ = table.insert(trajectory, Duration::ZERO);
                     assert!(state_bytes(&table) <= most, "{} of {most} bytes", state_bytes(&table));
                     table.lookup(id(sequence));
                     assert!(state_bytes(&table) <= most, "{} of {most} bytes, with an index", state_bytes(&table));
