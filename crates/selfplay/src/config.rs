@@ -150,7 +150,7 @@ pub struct SelfplaySection {
     pub fast_simulations: u32,
     /// The probability that a search is full.
     pub full_search_probability: f32,
-    /// The moves of full searches under `gumbel`: `best`, which the Gumbel noise has already randomised, or drawn at the
+    /// The moves of full searches under `gumbel`: `best`, which the Gumbel noise has randomised, or drawn at the
     /// temperature from the improved `policy` or from the `visits`.
     pub gumbel_moves: GumbelMoves,
     /// The temperature of the first ply. Full searches under `gumbel` use none where `gumbel_moves` is `best`.
