@@ -22,6 +22,7 @@ pub mod merging;
 pub mod muzero;
 mod network;
 pub mod output;
+mod own_process;
 pub mod phases;
 pub mod placement;
 mod python;

@@ -9,36 +9,34 @@
 
 mod ablation;
 mod engine;
-mod forms;
+mod float32_rows;
 mod host_latents;
 mod inference;
+mod players;
 mod replay;
 mod searches;
 mod single_calls;
-mod traffic;
 pub mod training;
 mod workload;
 
 use std::io::Write;
+use std::time::Duration;
 
-use anyhow::ensure;
-use game::{Game, Spec};
-use games::{GameKind, with_game};
-use proto::weights::Published;
+use anyhow::Context as _;
+use games::GameKind;
 
 use crate::Turns;
 use crate::output::Destination;
 use crate::report::Report;
-use crate::turns::Turn;
-use engine::{Calls, Engine, Latents, first_weights};
+use engine::Engine;
 use inference::InferenceArgs;
 use training::Variant;
-use workload::Workload;
+use workload::{UNROLL_STEPS, Workload};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Times of initial and recurrent inference and of updates.
+    /// Times of initial and recurrent inference.
     Inference,
     /// Searches with latent states in the pool and on the host.
     Pool,
@@ -66,15 +64,9 @@ pub struct Args {
     /// The full training loop, and the fastest engine of searches.
     #[command(flatten)]
     pub full: Variant,
-    /// The duration of each measurement of searches.
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// Number of turns of each measurement other than training loops.
-    #[arg(long, default_value_t = 3)]
-    pub repeats: usize,
-    /// The reported turn.
-    #[arg(long, value_enum, default_value_t)]
-    pub turn: Turn,
+    /// The turns of each measurement other than training loops.
+    #[command(flatten)]
+    pub turns: Turns,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -98,106 +90,69 @@ pub fn measure(
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
     so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
-    args.workload.check()?;
-    ensure!(args.full.environments > 0, "--environments must be at least 1");
+    Duration::try_from_secs_f64(args.workload.loop_seconds).context("read --loop-seconds")?;
     let mut report = args.empty_report();
     // Devices are looked for before anything else of libtorch is used.
     if args.parts.contains(&Part::Inference) {
-        inference::add(&mut report, &args.inference, args.turns())?;
+        inference::add(&mut report, &args.inference, args.turns)?;
         so_far(&report)?;
     }
-    let bench = Bench::new(args)?;
+    let engines = [Engine::new(args.full.engine)?, Engine::new(ablation::LIBTORCH)?];
     if args.parts.contains(&Part::Pool) {
         for game in &args.games {
-            searches::add_pool(&mut report, &bench, game.clone())?;
+            searches::add_pool(&mut report, args, &engines, game)?;
         }
         so_far(&report)?;
     }
     if args.parts.contains(&Part::Training) {
         for game in &args.games {
-            ablation::measure(&mut report, game, &args.workload, args.full, measure_loop)?;
-            with_game!(game.clone(), |game| bench.add_forms(&mut report, &game))?;
+            ablation::add(&mut report, game, args, measure_loop)?;
             so_far(&report)?;
         }
         report.plot(ablation::SECTION, training::ITERATIONS, None, Some("game"));
     }
     if args.parts.contains(&Part::Trading) {
-        searches::add_trading(&mut report, &bench)?;
+        searches::add_trading(&mut report, args, &engines)?;
     }
     Ok(report)
 }
 
 impl Args {
-    fn turns(&self) -> Turns {
-        let Self { seconds, repeats, turn, .. } = *self;
-        Turns { seconds, repeats, turn, seed: self.workload.seed }
-    }
-
     fn empty_report(&self) -> Report {
-        let Workload { simulations, leaves, steps, batch, unroll_steps, positions, publish_iterations, .. } =
+        let Workload { simulations, leaves, steps, batch, positions, publish_iterations, loop_seconds, .. } =
             self.workload;
         let mut report = Report::new("muzero", "MuZero: inference, searches, training loops");
         report.set("environments", self.full.environments);
         report.set("simulations", simulations);
         report.set("leaves", leaves);
-        report.set("iteration", format!("{steps} steps and an update of {batch} positions x {unroll_steps} steps"));
+        report.set("iteration", format!("{steps} steps and an update of {batch} positions x {UNROLL_STEPS} steps"));
         report.set("replay", format!("{positions} positions"));
         report.note(format!("weights are published every {publish_iterations} iterations"));
-        report.note_turns(self.turns());
-        let seconds = self.workload.loop_seconds;
+        report.note_turns(self.turns);
         report.note(format!(
-            "a training loop: once, in a process of its own, for {seconds} s and at least two iterations after the first"
+            "a training loop: once, in a process of its own, for {loop_seconds} s and at least two iterations after the first"
         ));
         report
     }
 }
 
-/// What the parts other than inference have in common.
-struct Bench {
-    turns: Turns,
-    workload: Workload,
-    environments: usize,
-    /// The engine of the options, and libtorch in float32 on the CPU.
-    engines: [Engine; 2],
-}
-
-impl Bench {
-    fn new(args: &Args) -> anyhow::Result<Self> {
-        let engines = [Engine::new(args.full.engine)?, Engine::new(ablation::LIBTORCH)?];
-        Ok(Self { turns: args.turns(), workload: args.workload.clone(), environments: args.full.environments, engines })
-    }
-
-    /// The weights for a game, and the engines with their names.
-    fn engines(&self, spec: &Spec) -> anyhow::Result<(Published, [(String, &Engine); 2])> {
-        let weights = first_weights(self.workload.architecture(spec), self.workload.seed)?;
-        let [first, second] = &self.engines;
-        let engines = [(first.name(&weights)?, first), (second.name(&weights)?, second)];
-        Ok((weights, engines))
-    }
-
-    fn add_forms<G: Game>(&self, report: &mut Report, game: &G) -> anyhow::Result<()> {
-        let (weights, [(_, engine), _]) = self.engines(game.spec())?;
-        let mut model = engine.build(&weights, Latents::Pool, Calls::Batched, &Default::default())?;
-        forms::add(report, game, &self.workload, model.as_mut())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
-    use ::inference::LatentModel;
     use experience::{ActionProbability, Step};
+    use game::Game;
     use games::{Breakout, CartPole};
-    use selfplay::{FinishedEpisode, LatentEpisodes, Round};
+    use selfplay::{FinishedEpisode, Round};
 
-    use super::traffic::Traffic;
-    use super::workload::DISCOUNT;
+    use super::engine::{Calls, Latents, Traffic};
+    use super::players::players;
     use super::*;
+    use crate::network::published;
     use crate::tests::{args, parsed};
 
     const TINY: &str = "--game cartpole-v1 --networks 1x32@1x1,1x32@3x3 --batches 1,4 --call-seconds 0 --channels 32 --blocks 1 \
-                        --environments 4 --simulations 2 --steps 4 --batch 4 --unroll-steps 2 --positions 40 --threads 2 \
+                        --environments 4 --simulations 2 --steps 4 --batch 4 --positions 40 --threads 2 \
                         --publish-iterations 1 --training-precision f32 --loop-seconds 0 --seconds 0.02 --repeats 1";
 
     #[test]
@@ -218,12 +173,8 @@ mod tests {
                 }
             }
         }
-        assert!(report.value(inference::UPDATES, &[("network", "dense 1x32")], inference::TIME) > Some(0.0));
-        assert!(
-            report.rows.iter().any(|row| row.section == inference::THRESHOLDS && row.metric == inference::FROM_BATCH)
-        );
 
-        let latents = |latents| report.value(searches::POOL, &[("latents", latents)], searches::LATENT_BYTES).unwrap();
+        let latents = |latents| report.value(searches::POOL, &[("latents", latents)], training::LATENT_BYTES).unwrap();
         assert!(latents("pool") == 0.0 && latents("host") > 0.0);
         assert!(report.value(searches::POOL, &[("latents", "pool")], searches::OVER_HOST) > Some(0.0));
         assert!(report.value(searches::TRADING, &[("environments", "4")], searches::OVER_SEQUENTIAL) > Some(0.0));
@@ -236,7 +187,6 @@ mod tests {
         assert_eq!(of(ablation::FULL, training::LATENT_BYTES), Some(0.0));
         // Observation, policy and four scalars.
         assert_eq!(of(ablation::NAIVE, training::REPLAY_BYTES), Some(f64::from(4 * (4 + 2 + 4))));
-        assert_eq!(report.value(forms::SECTION, &[("form", forms::DENSE)], "bytes per step"), Some(40.0));
     }
 
     #[test]
@@ -252,8 +202,10 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
-        assert!(error("--simulations 0").contains("--simulations"));
-        assert!(error("--environments 0").contains("--environments"));
+        let rejected = |option| parsed::<Args>([option, "0"]).unwrap_err().to_string();
+        for option in ["--simulations", "--environments", "--positions"] {
+            assert!(rejected(option).contains(option) && rejected(option).contains("at least 1"), "{option}");
+        }
         assert!(error("--parts inference --batches 0").contains("--batches"));
         assert!(error("--loop-seconds=-1").contains("--loop-seconds"));
         assert!(parsed::<Args>(["--parts", "search"]).is_err());
@@ -264,6 +216,9 @@ mod tests {
         Engine::new(args::<Args>(&format!("--device cpu --precision f32 {line}")).full.engine).unwrap()
     }
 
+    const FULL: (Latents, Calls) = (Latents::Pool, Calls::Batched);
+    const NAIVE: (Latents, Calls) = (Latents::Host, Calls::Single);
+
     /// Plays `environments` until that of slot 0 has finished `episodes`, and returns these, the counts, and the bytes
     /// of latents that were copied.
     fn played<G: Game>(
@@ -273,17 +228,16 @@ mod tests {
         environments: usize,
         episodes: usize,
     ) -> (Vec<FinishedEpisode>, Round, u64) {
-        let workload = args::<Args>("--channels 32 --blocks 1 --simulations 6").workload;
-        let weights = first_weights(workload.architecture(game.spec()), 3).unwrap();
-        let traffic = Arc::new(Traffic::default());
-        let mut model: Box<dyn LatentModel> = engine.build(&weights, latents, calls, &traffic).unwrap();
-        let mut all = LatentEpisodes::new(game.clone(), workload.settings(environments), DISCOUNT, 5);
+        let workload = args::<Args>("--channels 32 --blocks 1 --simulations 6 --threads 1").workload;
+        let weights = published(workload.architecture(game.spec()), 3).unwrap();
+        let (engine, traffic) = (Engine { latents, calls, ..engine.clone() }, Traffic::default());
+        let player = &mut players(game, &workload, environments, (&engine, &weights), &traffic, 5).unwrap()[0];
         let (mut finished, mut sum): (Vec<FinishedEpisode>, _) = (Vec::new(), Round::default());
         while finished.len() < episodes {
-            sum += all.advance(model.as_mut()).unwrap();
-            finished.extend(all.drain_finished().filter(|episode| episode.slot == 0));
+            sum += player.episodes.advance(player.model.as_mut()).unwrap();
+            finished.extend(player.episodes.drain_finished().filter(|episode| episode.slot == 0));
         }
-        (finished, sum, traffic.bytes())
+        (finished, sum, traffic.load(Ordering::Relaxed))
     }
 
     /// The actions and the search policies of episodes.
@@ -297,8 +251,8 @@ mod tests {
         let engines = [engine("--kernel auto"), engine("--kernel libtorch")];
         for engine in &engines {
             let game = CartPole::new(games::cartpole::Version::new(0).unwrap());
-            let (full, ..) = played(&game, engine, (Latents::Pool, Calls::Batched), 1, 2);
-            let (naive, ..) = played(&game, engine, (Latents::Host, Calls::Single), 1, 2);
+            let (full, ..) = played(&game, engine, FULL, 1, 2);
+            let (naive, ..) = played(&game, engine, NAIVE, 1, 2);
             assert_eq!(naive, full);
         }
     }
@@ -306,8 +260,8 @@ mod tests {
     #[test]
     fn naive_and_full_loops_make_the_same_searches() {
         fn check<G: Game>(game: &G) {
-            let (full, ..) = played(game, &engine("--kernel auto"), (Latents::Pool, Calls::Batched), 3, 2);
-            let (naive, ..) = played(game, &engine("--kernel libtorch"), (Latents::Host, Calls::Single), 1, 2);
+            let (full, ..) = played(game, &engine("--kernel auto"), FULL, 3, 2);
+            let (naive, ..) = played(game, &engine("--kernel libtorch"), NAIVE, 1, 2);
             let (full, naive) = (choices(&full), choices(&naive));
             assert_eq!(full.len(), naive.len());
             for (ply, (full, naive)) in full.iter().zip(&naive).enumerate() {
@@ -317,6 +271,20 @@ mod tests {
         }
         check(&CartPole::new(games::cartpole::Version::new(0).unwrap()));
         check(&Breakout::new(games::breakout::StickyActions::Off));
+    }
+
+    #[test]
+    fn threads_have_equal_shares_of_the_environments() {
+        let game = CartPole::new(games::cartpole::Version::new(0).unwrap());
+        let shares = |threads, environments| {
+            let workload = args::<Args>(&format!("--channels 32 --threads {threads}")).workload;
+            let weights = published(workload.architecture(game.spec()), 3).unwrap();
+            let engine = (&engine("--kernel auto"), &weights);
+            let all = players(&game, &workload, environments, engine, &Traffic::default(), 1).unwrap();
+            all.iter().map(|player| player.episodes.slots()).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(3, 256), [85, 85, 86]);
+        assert_eq!(shares(4, 1), [1]);
     }
 
     #[test]

@@ -111,11 +111,20 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
     published(architecture, seed)
 }
 
-fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
+/// Creates a network of random weights, which depend on the seed alone, as the first published version.
+///
+/// # Errors
+/// An invalid size of a network.
+pub(crate) fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
     let bytes = Network::new(&architecture, Device::Cpu, seed)?.to_safetensors()?;
+    Ok(version_of(architecture, WeightsVersion(1), bytes))
+}
+
+/// Returns weights as a published version.
+pub(crate) fn version_of(architecture: Architecture, version: WeightsVersion, bytes: Vec<u8>) -> Published {
     let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-    let manifest = Manifest { version: WeightsVersion(1), training_step: 0, digest, size_bytes, architecture };
-    Ok(Published { manifest, bytes: bytes.into() })
+    let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture };
+    Published { manifest, bytes: bytes.into() }
 }
 
 /// Generates observations of random zeros and ones, in which every action is legal.

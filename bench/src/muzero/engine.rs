@@ -1,23 +1,21 @@
-//! The engines that compute MuZero networks, and models built by them.
+//! The engines that compute MuZero networks, and the models that they build.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use inference::LatentModel;
-use network_cpu::{Kernel, KernelPreference, LatentEvaluator};
+use network_cpu::{Kernel, KernelPreference};
 use network_torch::{
-    Device, DevicePreference, LibtorchLatent, Network, Precision, PrecisionPreference, Purpose, choose_device,
-    choose_precision, device_name,
+    Device, DevicePreference, LibtorchLatent, Precision, PrecisionPreference, Purpose, choose_device, choose_precision,
 };
 use proto::weights::Published;
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::host_latents::{HostLatents, OwnStates};
 use super::single_calls::SingleCalls;
-use super::traffic::Traffic;
 
-/// The engine that is named on the command line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
+/// The engine that is named on the command line, and the use that is made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct EngineArgs {
     /// The device of evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
@@ -28,17 +26,17 @@ pub struct EngineArgs {
     /// The engine on a CPU: `auto` for the fastest path of the CPU kernel, `libtorch`, or a path such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
-}
-
-/// An engine.
-#[derive(Debug, Clone)]
-pub(super) enum Engine {
-    Kernel(Arc<Kernel>),
-    Libtorch { device: Device, precision: Precision },
+    /// Evaluations of one call of the engine.
+    #[arg(long, value_enum, default_value_t)]
+    pub calls: Calls,
+    /// The place of latent states.
+    #[arg(long, value_enum, default_value_t)]
+    pub latents: Latents,
 }
 
 /// The place of the latent states of a search.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Latents {
     /// The pool of the engine, on its device.
     #[default]
@@ -49,7 +47,8 @@ pub enum Latents {
 }
 
 /// The evaluations of one call of the engine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Calls {
     /// All that a round of the searches requests.
     #[default]
@@ -58,89 +57,71 @@ pub enum Calls {
     Single,
 }
 
+/// The bytes of latent states that models have copied between device and host.
+pub(super) type Traffic = Arc<AtomicU64>;
+
+/// An engine, and the use that is made of it.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    pub(super) computes: Computes,
+    pub(super) calls: Calls,
+    pub(super) latents: Latents,
+}
+
+/// The code that computes networks.
+#[derive(Debug, Clone)]
+pub(super) enum Computes {
+    Kernel(Arc<Kernel>),
+    Libtorch(Device, Precision),
+}
+
 impl Engine {
     /// Finds the engine of an option.
     ///
     /// # Errors
     /// A device or precision that cannot be used.
     pub(super) fn new(args: EngineArgs) -> anyhow::Result<Self> {
-        let EngineArgs { device, precision, kernel } = args;
+        let EngineArgs { device, precision, kernel, calls, latents } = args;
         let kernel = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
-        if let Some(kernel) = kernel.kernel(precision, &mut Instant::now) {
-            return Ok(Self::Kernel(Arc::new(kernel)));
-        }
-        let device = choose_device(device, Purpose::Inference)?.device;
-        let precision = choose_precision(precision, device, &mut Instant::now)?.precision;
-        Ok(Self::Libtorch { device, precision })
+        let computes = match kernel.kernel(precision, &mut Instant::now) {
+            Some(kernel) => Computes::Kernel(Arc::new(kernel)),
+            None => {
+                let device = choose_device(device, Purpose::Inference)?.device;
+                Computes::Libtorch(device, choose_precision(precision, device, &mut Instant::now)?.precision)
+            }
+        };
+        Ok(Self { computes, calls, latents })
     }
 
-    /// Builds the model of one thread, which counts the latent states that it copies in `traffic`.
+    /// Builds the model of one thread, which adds the latent states that it copies to `traffic`.
     ///
     /// # Errors
     /// A network that the engine does not compute; a device that fails.
-    pub(super) fn build(
-        &self,
-        published: &Published,
-        latents: Latents,
-        calls: Calls,
-        traffic: &Arc<Traffic>,
-    ) -> anyhow::Result<Box<dyn LatentModel>> {
-        match self {
-            Self::Kernel(_) => Ok(arranged(self.kernel(published)?, latents, calls, traffic)),
-            Self::Libtorch { .. } => Ok(arranged(self.libtorch(published)?, latents, calls, traffic)),
-        }
-    }
-
-    fn kernel(&self, published: &Published) -> anyhow::Result<LatentEvaluator> {
-        let Self::Kernel(kernel) = self else { unreachable!("only asked of the kernel") };
-        Ok(kernel.latent_evaluator(&published.manifest, &published.bytes)?)
-    }
-
-    fn libtorch(&self, published: &Published) -> anyhow::Result<LibtorchLatent> {
-        let &Self::Libtorch { device, precision } = self else { unreachable!("only asked of libtorch") };
-        let Published { manifest: Manifest { architecture, version, .. }, bytes } = published;
-        Ok(LibtorchLatent::new(architecture, *version, bytes, device, precision)?)
-    }
-
-    /// The name, which for the kernel depends on the network.
-    ///
-    /// # Errors
-    /// A network that the engine does not compute.
-    pub(super) fn name(&self, published: &Published) -> anyhow::Result<String> {
-        Ok(match self {
-            Self::Kernel(_) => format!("cpu {}", self.kernel(published)?.network().path()),
-            Self::Libtorch { device, precision } => format!("libtorch {} {precision}", device_name(*device)),
+    pub(super) fn build(&self, weights: &Published, traffic: &Traffic) -> anyhow::Result<Box<dyn LatentModel>> {
+        let Published { manifest, bytes } = weights;
+        Ok(match &self.computes {
+            Computes::Kernel(kernel) => self.used(kernel.latent_evaluator(manifest, bytes)?, traffic),
+            &Computes::Libtorch(device, precision) => {
+                let (architecture, version) = (&manifest.architecture, manifest.version);
+                self.used(LibtorchLatent::new(architecture, version, bytes, device, precision)?, traffic)
+            }
         })
     }
-}
 
-/// Puts the parts of a naive model around one.
-fn arranged<M: OwnStates + 'static>(
-    model: M,
-    latents: Latents,
-    calls: Calls,
-    traffic: &Arc<Traffic>,
-) -> Box<dyn LatentModel> {
-    match (latents, calls) {
-        (Latents::Pool, Calls::Batched) => Box::new(model),
-        (Latents::Pool, Calls::Single) => Box::new(SingleCalls::new(model)),
-        (Latents::Host, Calls::Batched) => Box::new(HostLatents::new(model, Arc::clone(traffic))),
-        (Latents::Host, Calls::Single) => Box::new(SingleCalls::new(HostLatents::new(model, Arc::clone(traffic)))),
+    /// Puts the naive parts around a model.
+    fn used<M: OwnStates + 'static>(&self, model: M, traffic: &Traffic) -> Box<dyn LatentModel> {
+        let on_host = |model| HostLatents::new(model, Arc::clone(traffic));
+        match (self.latents, self.calls) {
+            (Latents::Pool, Calls::Batched) => Box::new(model),
+            (Latents::Pool, Calls::Single) => Box::new(SingleCalls::new(model)),
+            (Latents::Host, Calls::Batched) => Box::new(on_host(model)),
+            (Latents::Host, Calls::Single) => Box::new(SingleCalls::new(on_host(model))),
+        }
     }
 }
 
-/// Returns the weights of a new network, as the first published version; they depend on the seed alone.
-///
-/// # Errors
-/// An invalid size of a network.
-pub(super) fn first_weights(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
-    let bytes = Network::new(&architecture, Device::Cpu, seed)?.to_safetensors()?;
-    Ok(published(architecture, bytes, WeightsVersion(1)))
-}
-
-/// Returns weights as a published version.
-pub(super) fn published(architecture: Architecture, bytes: Vec<u8>, version: WeightsVersion) -> Published {
-    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-    let manifest = Manifest { version, training_step: 0, digest, size_bytes, architecture };
-    Published { manifest, bytes: bytes.into() }
+impl From<Computes> for Engine {
+    fn from(computes: Computes) -> Self {
+        Self { computes, calls: Calls::Batched, latents: Latents::Pool }
+    }
 }

@@ -5,7 +5,6 @@
 //! the steps alternate. A row can be reproduced by itself with the options that it shows.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum as _;
@@ -13,8 +12,8 @@ use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
 use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, Experience, MEAN_BATCH, PEAK_MEMORY, POSITIONS, SELF_PLAY, WHOLE};
-use crate::Turns;
 use crate::report::{Report, Unit, percent};
+use crate::{Turns, own_process};
 
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
@@ -48,7 +47,7 @@ const STEPS: [TakeAway; 10] = [
 /// The errors of [`super::run`]; a step that fails.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     ensure!(args.destination.compare.is_none(), "--compare has no part in --ablate");
-    args.destination.run("ablation", out, |_| measure(args, in_a_process))
+    args.destination.run("ablation", out, |_| measure(args, |step| own_process::report(&arguments(step))))
 }
 
 /// Measures each step once in each turn, by `measure_step`.
@@ -145,16 +144,6 @@ fn arguments(args: &Args) -> Vec<String> {
     let Turns { seconds, seed, .. } = args.turns;
     let once = ["--json", "--repeats", "1", "--seconds", &seconds.to_string(), "--seed", &seed.to_string()];
     ["selfplay"].into_iter().chain(once).map(str::to_owned).chain(options(args)).collect()
-}
-
-/// Runs this program again for one step.
-fn in_a_process(args: &Args) -> anyhow::Result<Report> {
-    let program = std::env::current_exe().context("find this program")?;
-    let mut command = Command::new(program);
-    command.args(arguments(args));
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start a process")?;
-    ensure!(output.status.success(), "the process ended with {}", output.status);
-    serde_json::from_slice(&output.stdout).context("read what the process measured")
 }
 
 #[cfg(test)]

@@ -1,0 +1,28 @@
+//! This program in a process of its own, so that the peak of memory and the threads of a measurement are its own.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+
+use crate::report::Report;
+
+/// Runs this program with `arguments`, which make it print a report in JSON, and returns that.
+///
+/// # Errors
+/// A process that cannot be started, that fails, or that prints something else.
+pub(crate) fn report(arguments: &[String]) -> anyhow::Result<Report> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    let output = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.context("start a process")?;
+    ensure!(output.status.success(), "the process ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).context("read what the process measured")
+}
+
+/// Returns options as the words of a command line, `--name value` for each field that has a value.
+pub(crate) fn words(options: &impl Serialize) -> Vec<String> {
+    let fields = serde_json::to_value(options).expect("options have text or numbers as values");
+    let fields = fields.as_object().expect("options have names").iter().filter(|(_, value)| !value.is_null());
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fields.flat_map(|(name, value)| [format!("--{}", name.replace('_', "-")), text(value)]).collect()
+}
