@@ -2,8 +2,8 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`],
-//! [`learner`], [`batch`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
+//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
+//! [`batch`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
 //! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
@@ -24,7 +24,6 @@ mod network;
 pub mod output;
 mod own_process;
 pub mod phases;
-pub mod placement;
 mod python;
 pub mod replay;
 pub mod report;
@@ -73,7 +72,7 @@ enum Part {
     MuzeroLoop(muzero::training::Args),
     /// Matrix products, vector operations and whole networks on every device in every precision, and a recommendation.
     Hardware(hardware::Args),
-    /// A real training run: its time by phase, its bottleneck, and the cost of a longer run.
+    /// A real training run: its time by phase, its bottleneck, the cost of a longer run, and the devices of its data.
     Phases(phases::Args),
     /// Fleets of actors with a simulated evaluator, and the connections of a thousand: inserts, memory, weights.
     Fleet(self::fleet::Args),
@@ -95,8 +94,6 @@ enum Part {
     BatchStep(batch::step::Args),
     /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
     Feed(feed::Args),
-    /// A real training run: the device of all data, and the gain from an accelerator.
-    Placement(placement::Args),
 }
 
 impl Bench {
@@ -124,7 +121,6 @@ impl Bench {
             Part::Batch(args) => batch::run(&args, &mut io::stdout().lock()),
             Part::BatchStep(args) => batch::step::run(&args, &mut io::stdout().lock()),
             Part::Feed(args) => feed::run(&args, &mut io::stdout().lock()),
-            Part::Placement(args) => placement::run(&args, &mut io::stdout().lock()),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, and the cost of a longer run.
+//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, the cost of a longer run, and
+//! the devices of its data.
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
 //! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
 //! processes add up their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of
-//! the run.
+//! the run, `placement` lists the devices.
 
+mod placement;
 mod shares;
 
 use std::io::Write;
@@ -13,12 +15,11 @@ use anyhow::ensure;
 use fleet::bottleneck::bottleneck;
 use fleet::{Rating, Role};
 
-pub(crate) use shares::{learner_device, rates};
-
 use crate::machine;
 use crate::output::Destination;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
 use crate::training_run::{self, Measured};
+use placement::Placement;
 
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,6 +34,9 @@ pub struct Args {
     /// The price of an hour of this machine, in any currency.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
+    /// Reports the devices of all data too and, with an accelerator, the gain from it: a second run is on the CPU.
+    #[arg(long)]
+    pub placement: bool,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -44,7 +48,26 @@ pub struct Args {
 /// Invalid options, a process that dies, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     check(args)?;
-    args.destination.run("phases", out, |_| Ok(report(args, &training_run::measure(&args.run, Rating::On)?)))
+    args.destination.run("phases", out, |_| {
+        let measured = training_run::measure(&args.run, Rating::On)?;
+        let mut report = report(args, &measured);
+        if args.placement {
+            add_placement(&mut report, args, &measured)?;
+        }
+        Ok(report)
+    })
+}
+
+/// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
+fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyhow::Result<()> {
+    let (window, game) = (&measured.window, args.run.game.clone());
+    if placement::add(report, game, window, &shares::rates(window)) == Placement::Accelerated {
+        let mut on_the_cpu = args.run.clone();
+        on_the_cpu.sets.extend(placement::ON_THE_CPU.map(str::to_owned));
+        let measured = training_run::measure(&on_the_cpu, Rating::On)?;
+        report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window));
+    }
+    Ok(())
 }
 
 /// Checks the options that are not checked elsewhere.
@@ -62,7 +85,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 fn report(args: &Args, measured: &Measured) -> Report {
     let Measured { config, actors, window, .. } = measured;
     let rates = shares::rates(window);
-    let mut report = describe("phases", "Where the time of a run goes", &args.run, measured);
+    let mut report = describe(&args.run, measured);
     report.note(format!("transfers: {}", shares::transfers(window)));
     shares::add_phases(&mut report, window, actors * config.actor.threads);
     shares::add_processes(&mut report, window);
@@ -95,14 +118,14 @@ fn cost(args: &Args, window_items_min: u64, rates: &[Value]) -> String {
     text + "."
 }
 
-pub(crate) const RATES: &str = "rates";
+const RATES: &str = "rates";
 const PHASES: &str = "phases";
 const SHARE: &str = "share of the threads' time";
 
 /// Creates a report without rows that describes a run: its settings, devices and duration.
-pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs, measured: &Measured) -> Report {
+fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
     let Measured { config, actors, window, accelerators } = measured;
-    let mut report = Report::new(benchmark, title);
+    let mut report = Report::new("phases", "Where the time of a run goes");
     let label = |role, name, label| window.label(role, name, label).unwrap_or("unknown").to_owned();
     let sets: String = run.sets.iter().map(|set| format!(", {set}")).collect();
     report.note(format!(
@@ -112,7 +135,7 @@ pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs
     report.note(format!(
         "self-play evaluates with {}; the learner trains on {}, {}",
         label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
-        learner_device(window).unwrap_or("unknown"),
+        shares::learner_device(window).unwrap_or("unknown"),
         label(Role::Learner, "zerofleet_learner_device", "precision"),
     ));
     report
@@ -205,7 +228,7 @@ mod tests {
         let accelerators = vec![busy.clone(), Gpu { busy_share: None, memory_used_bytes: None, ..busy }];
         let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
         let measured = Measured { config: Config::default(), actors: 1, window, accelerators };
-        let text = describe("phases", "A run", &args::<Args>("").run, &measured).markdown();
+        let text = describe(&args::<Args>("").run, &measured).markdown();
         assert!(text.contains("\n- accelerator: A, busy 25.0 % of the time, 3.00 MB in use\n"), "{text}");
         assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");
     }

@@ -98,7 +98,7 @@ const ALL: [Threads; 3] = [SELF_PLAY, PREPARING, TRAINING];
 const CPU: &str = "cpu";
 
 /// The device that the learner trains on.
-pub(crate) fn learner_device(window: &Window) -> Option<&str> {
+pub(super) fn learner_device(window: &Window) -> Option<&str> {
     window.label(Role::Learner, "zerofleet_learner_device", "device")
 }
 
@@ -163,7 +163,7 @@ pub(super) fn add_processes(report: &mut Report, window: &Window) {
 }
 
 /// Computes the work done per second.
-pub(crate) fn rates(window: &Window) -> [Value; 10] {
+pub(super) fn rates(window: &Window) -> [Value; 10] {
     let actors = |name: &str| window.rate(Role::Actor, &format!("zerofleet_actor_{name}_total"));
     let learner = |name: &str| window.rate(Role::Learner, &format!("zerofleet_learner_{name}_total"));
     let limiter = |name: &str| {

@@ -262,16 +262,16 @@ fn report_value(output: &str, section: &str, metric: &str) -> Option<f64> {
 pub(super) fn run(session: &mut Session) -> Result<()> {
     let device = session.device();
     let sets = [format!("learner.device={device}"), format!("actor.device={device}")];
-    let mut arguments = vec!["placement", "--json", "--set", &sets[0], "--set", &sets[1]];
+    let mut arguments = vec!["phases", "--placement", "--json", "--set", &sets[0], "--set", &sets[1]];
     arguments.extend(session.sized(
         ["--game", "connect_four", "--seconds", "10", "--warm-up-seconds", "4"],
         ["--game", "tic_tac_toe", "--seconds", "3", "--warm-up-seconds", "1"],
     ));
     let ended = session.wait(session.command(&session.program("zerofleet-bench"), &arguments))?;
     if let Some(failure) = ended.failure {
-        bail!("bench placement: {failure}");
+        bail!("bench phases: {failure}");
     }
-    let report: Value = serde_json::from_str(&ended.output).context("read the report of bench placement")?;
+    let report: Value = serde_json::from_str(&ended.output).context("read the report of bench phases")?;
     let notes: Vec<&str> = report["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for what in ["parameters", "weights and activations of self-play"] {
         let note = notes.iter().find(|note| note.starts_with(what)).copied().unwrap_or("no note in the report");
@@ -286,7 +286,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Whether a note of `bench placement` names this device, or an index of it.
+/// Whether a note of `bench phases --placement` names this device, or an index of it.
 fn is_placed(note: &str, device: &str) -> bool {
     let found = note.split_once("): on ").and_then(|(_, rest)| rest.split([',', ' ']).next());
     found.is_some_and(|found| found == device || found.strip_prefix(device).is_some_and(|rest| rest.starts_with(':')))
