@@ -9,7 +9,6 @@
 
 mod halving;
 mod history;
-mod importance;
 mod journal;
 mod objective;
 mod parzen;

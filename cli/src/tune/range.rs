@@ -1,4 +1,4 @@
-//! The ranges of the tuned settings. Samplers, importance and diagrams see a value as its coordinate from 0 to 1.
+//! The ranges of the tuned settings. Samplers and diagrams see a value as its coordinate from 0 to 1.
 
 use std::collections::BTreeMap;
 use std::fmt;

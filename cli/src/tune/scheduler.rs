@@ -213,12 +213,11 @@ impl<'a, R: Runner> Scheduler<'a, R> {
     /// Proposes the values of a new trial, from the seed of the study, its number and the results so far.
     fn propose(&self, trial: usize) -> Values {
         let Study { settings, halving, objective, seed, startup_trials, sampler, .. } = self.study;
-        let level =
-            self.history.level(settings, halving.budgets.len(), *startup_trials, |value| objective.score(value));
-        let observations = level.map(|level| level.observations).unwrap_or_default();
+        let score = |value| objective.score(value);
+        let observations = self.history.observations(settings, halving.budgets.len(), *startup_trials, score);
         let mut rng = ChaCha8Rng::seed_from_u64(*seed);
         rng.set_stream(trial as u64);
-        sampler.propose(settings, &observations, &mut rng)
+        sampler.propose(settings, &observations.unwrap_or_default(), &mut rng)
     }
 
     fn measured(&mut self, trial: usize, measurement: Measurement, news: &mut Vec<String>) -> anyhow::Result<()> {
