@@ -32,6 +32,8 @@ const PREPARE_THREADS_MAX: usize = 64;
 const UNROLLED_MAX: usize = 64;
 /// The most positions that weights are validated on.
 const VALIDATION_POSITIONS_MAX: usize = 65_536;
+/// The most steps from one publication to the next: those of a long run.
+const PUBLISH_STEPS_MAX: u64 = 1_000_000_000;
 /// The longest simulated step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
@@ -181,6 +183,9 @@ pub struct LearnerSection {
     pub histogram_publications: u64,
     /// Interval at which weights are published, if a step was taken.
     pub publish_interval_seconds: f64,
+    /// Weights are published after each training step that is a multiple of this, whatever the clock shows; 0: by
+    /// `publish_interval_seconds`.
+    pub publish_interval_steps: u64,
     /// Published versions kept on disk.
     pub versions_kept: usize,
     /// Interval at which checkpoints are written, if a step was taken.
@@ -329,6 +334,7 @@ impl Default for LearnerSection {
             // With the default interval of publications, every hundred seconds.
             histogram_publications: 10,
             publish_interval_seconds: 10.0,
+            publish_interval_steps: 0,
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
             checkpoints_kept: 3,
@@ -428,6 +434,7 @@ impl Config {
         )?;
         ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
         ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
+        ConfigError::within("learner.publish_interval_steps", learner.publish_interval_steps, 0..=PUBLISH_STEPS_MAX)?;
         ConfigError::within(
             "learner.checkpoint_interval_seconds",
             learner.checkpoint_interval_seconds,

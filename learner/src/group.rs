@@ -179,7 +179,8 @@ pub(crate) fn of_run(
     let path = training_cpu::Path::widest();
     let library = settings.learner.collective;
     let (batch_size, learners) = (settings.learner.batch_size, settings.group.len());
-    let common = format!("{architecture:?} {training:?} {batch_size} {kind} {path} {library:?} {learners}");
+    let published = settings.learner.publish_interval_steps;
+    let common = format!("{architecture:?} {training:?} {batch_size} {published} {kind} {path} {library:?} {learners}");
     let settings = GroupSettings {
         own: settings.learner.index,
         endpoints: settings.group.clone(),

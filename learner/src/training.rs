@@ -202,6 +202,7 @@ impl Training {
         self.publish(&mut writing)?;
         self.note_all(writing.wait())?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
+        let mut begun_step = self.trainer.step_count();
         while !stop() {
             let waiting = Instant::now();
             let received = service::waiting(|| batches.recv_timeout(POLL));
@@ -213,12 +214,16 @@ impl Training {
                 Err(RecvTimeoutError::Timeout) => self.collect_all(&mut writing)?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let [is_publication_due, is_checkpoint_due] = [
-                published_at.elapsed() >= self.settings.publish_interval,
-                checkpoint_at.elapsed() >= self.settings.checkpoint_interval,
-            ];
+            let step = self.trainer.step_count() + self.pending.len() as u64;
+            let mut is_publication_due = match self.settings.learner.publish_interval_steps {
+                0 => published_at.elapsed() >= self.settings.publish_interval,
+                _ => step != begun_step && self.is_boundary(step),
+            };
+            let is_checkpoint_due = checkpoint_at.elapsed() >= self.settings.checkpoint_interval;
             if is_publication_due || is_checkpoint_due {
                 self.collect_all(&mut writing)?;
+                // A queued step may have been refused.
+                is_publication_due &= self.is_boundary(self.trainer.step_count());
             }
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
@@ -228,7 +233,7 @@ impl Training {
             if is_publication_due {
                 let begun = self.publish(&mut writing);
                 self.failed_to_begin(Kind::Weights, begun);
-                published_at = Instant::now();
+                (published_at, begun_step) = (Instant::now(), self.trainer.step_count());
             }
             self.end_trace();
             let publish = publishing.elapsed();
@@ -255,6 +260,12 @@ impl Training {
         let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
         tracing::info!("stopped at training step {step}, learning rate {learning_rate}");
         Ok(())
+    }
+
+    /// Returns whether the weights after this step may be published: all, unless publication is by steps.
+    fn is_boundary(&self, step: u64) -> bool {
+        let interval = self.settings.learner.publish_interval_steps;
+        interval == 0 || step.is_multiple_of(interval)
     }
 
     fn report_progress(&self) {
@@ -442,6 +453,12 @@ impl Training {
     /// Has the averaged weights published as this version, or as the next one of this learner, if none is being
     /// published.
     fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
+        if self.settings.learner.publish_interval_steps > 0 && writing.is_writing(Kind::Weights) {
+            // No version is left out because the disk is slow.
+            for written in writing.wait() {
+                self.try_again_later(written);
+            }
+        }
         if skip(Kind::Weights, writing) {
             return Ok(());
         }

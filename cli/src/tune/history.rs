@@ -55,16 +55,6 @@ impl State {
     }
 }
 
-/// The results of trials at one rung, which are comparable, because all were measured with the same budget.
-#[derive(Debug, PartialEq)]
-pub(super) struct Level {
-    /// The rung by its index; the number of rungs for the full budget.
-    pub rung: usize,
-    /// The trials, the best first: those with a result at the rung, which is their score; those that were stopped at a
-    /// lower rung, without a score; failed trials.
-    pub observations: Vec<Observation>,
-}
-
 impl History {
     /// Applies events to no trials.
     ///
@@ -142,15 +132,17 @@ impl History {
         self.trials.iter().filter_map(move |trial| trial.rungs.get(rung).copied())
     }
 
-    /// Returns the results at the highest of `rungs` and the full budget that at least `least` trials have reached;
-    /// `None` if there is none. `score` makes a higher objective a better one.
-    pub(super) fn level(
+    /// Returns the trials, the best first, by the highest of `rungs` and the full budget that at least `least` trials
+    /// have reached, so that all were measured with the same budget: those with a result there, which is their score;
+    /// those that were stopped at a lower rung, without a score; failed trials. `None` if there is no such rung.
+    /// `score` makes a higher objective a better one.
+    pub(super) fn observations(
         &self,
         settings: &[Setting],
         rungs: usize,
         least: usize,
         score: impl Fn(f64) -> f64,
-    ) -> Option<Level> {
+    ) -> Option<Vec<Observation>> {
         let reached = |rung: usize| self.trials.iter().filter(|trial| Self::at(trial, rung, rungs).is_some()).count();
         let rung = (0..=rungs).rev().find(|&rung| reached(rung) >= least.max(1))?;
         let coordinates = |trial: &Trial| -> Option<Vec<f64>> {
@@ -176,7 +168,7 @@ impl History {
             let [objective, other] = [objective, other].map(|objective| objective.unwrap_or(f64::NEG_INFINITY));
             other_rank.cmp(rank).then(other.total_cmp(&objective))
         });
-        Some(Level { rung, observations: ranked.into_iter().map(|(.., observation)| observation).collect() })
+        Some(ranked.into_iter().map(|(.., observation)| observation).collect())
     }
 
     /// Returns the best trial: of those with the full budget, or else of those at the highest rung that any reached.
@@ -230,14 +222,14 @@ mod tests {
         let range = Range::new("a.x", &json!({"min": 0.0, "max": 1.0})).unwrap();
         let settings = [Setting { key: "a.x".to_owned(), range }];
         let level = |least| {
-            let level = history().level(&settings, 1, least, |objective| -objective)?;
-            Some((level.rung, level.observations.into_iter().map(|o| (o.coordinates[0], o.score)).collect::<Vec<_>>()))
+            let observations = history().observations(&settings, 1, least, |objective| -objective)?;
+            Some(observations.into_iter().map(|o| (o.coordinates[0], o.score)).collect::<Vec<_>>())
         };
         assert_eq!(level(4), None);
         let at_rung = vec![(0.0, Some(-5.0)), (0.25, Some(-7.0)), (0.5, Some(-9.0)), (1.0, None)];
-        assert_eq!(level(2), Some((0, at_rung)));
+        assert_eq!(level(2), Some(at_rung));
         // The second trial runs; the third one was stopped, and is still ahead of the one that failed.
-        assert_eq!(level(1), Some((1, vec![(0.0, Some(-6.0)), (0.5, None), (1.0, None)])));
+        assert_eq!(level(1), Some(vec![(0.0, Some(-6.0)), (0.5, None), (1.0, None)]));
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Writes what a study has found into its folder: every trial as CSV, the best one as a run file, the importance of the
-//! settings, and two pictures.
+//! Writes what a study has found into its folder: every trial as CSV, the best one as a run file, and two
+//! pictures.
 
-use std::fs;
 use std::path::Path;
 
 use fleet::config::{Fleet, load_run};
@@ -10,7 +9,6 @@ use service::config::RunSection;
 use service::directory::replace;
 
 use super::history::{History, Trial};
-use super::importance::{RESULTS_MIN, importance};
 use super::objective::Objective;
 use super::picture;
 use super::range::{Values, text};
@@ -36,7 +34,6 @@ pub(super) fn write(study: &Study, history: &History, folder: &Path, trials: &Pa
         let options = options(study);
         found.push(format!("train with it: zerofleet train --config {}{options}", quoted(&file)));
     }
-    found.extend(importance_lines(study, history, folder)?);
     picture::draw(folder, study, history)?;
     found.push(format!("trials and pictures: {}", folder.display()));
     Ok(found)
@@ -82,7 +79,7 @@ fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) ->
 
 /// Returns the options of `zerofleet train` that are not in a run file.
 fn options(study: &Study) -> String {
-    let options = study.arguments(&Values::new());
+    let options = study.base.arguments(&Values::new());
     let mut line = format!(" --minutes {}", study.budget.run_minutes());
     options.actors.iter().for_each(|actors| line += &format!(" --actors {actors}"));
     options.replay_servers.iter().for_each(|servers| line += &format!(" --replay-servers {servers}"));
@@ -92,28 +89,159 @@ fn options(study: &Study) -> String {
     line
 }
 
-/// Writes `importance.csv` and returns a sentence about it.
-fn importance_lines(study: &Study, history: &History, folder: &Path) -> anyhow::Result<Vec<String>> {
-    let score = |value: f64| study.objective.score(value);
-    let level = history.level(&study.settings, study.halving.budgets.len(), RESULTS_MIN, score);
-    let shares = level.as_ref().and_then(|level| importance(&study.settings, &level.observations));
-    let file = folder.join("importance.csv");
-    let Some((level, shares)) = level.as_ref().zip(shares) else {
-        // That of fewer trials would be out of date.
-        service::directory::if_exists(fs::remove_file(&file))?;
-        return Ok(vec![format!("importance: unknown, since fewer than {RESULTS_MIN} trials have different results")]);
-    };
-    let mut sorted: Vec<_> = study.settings.iter().map(|setting| setting.key.as_str()).zip(shares).collect();
-    sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let lines = sorted.iter().map(|(key, share)| csv::line([key.to_string(), format!("{share:.3}")]));
-    replace(&file, ("setting,importance\n".to_owned() + &lines.collect::<String>()).as_bytes())?;
-    let shares = sorted.iter().map(|(key, share)| format!("{key} {:.0} %", 100.0 * share)).collect::<Vec<_>>();
-    let results = level.observations.iter().filter(|observation| observation.score.is_some()).count();
-    let budget = study.halving.budgets.get(level.rung).copied().unwrap_or(study.budget.full());
-    let budget = crate::screen::number(Some(budget));
-    let unit = study.budget.unit();
-    Ok(vec![format!("importance, of {results} results after {budget} {unit}: {}", shares.join(", "))])
-}
-
+/// The report of a study whose trials are given as events.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs;
+
+    use fleet::plan;
+    use serde_json::json;
+
+    use super::*;
+    use crate::tune::journal::{End, Event};
+
+    const TRIALS: usize = 12;
+
+    /// A study in a folder, with the run of every trial as far as a report needs it.
+    struct Folder {
+        folder: tempfile::TempDir,
+        study: Study,
+    }
+
+    impl Folder {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("reported.toml");
+            let text = r#"
+                base = { game = "tic_tac_toe", actors = 2 }
+                objective = { metric = "elo/current", direction = "maximise" }
+                budget = { minutes = 9 }
+                halving = { rungs = 1 }
+                [settings]
+                learner.learning_rate = { min = 1e-5, max = 1.0, log = true }
+                learner.batch_size = { min = 32, max = 256, step = 32 }
+                search.algorithm = { choices = ["puct", "gumbel"] }
+                arena.playouts = { choices = [[50, 200], [50]] }
+            "#;
+            fs::write(&file, text).unwrap();
+            let study = Study::read(&file).unwrap();
+            let folder = Self { folder, study };
+            for number in 0..TRIALS {
+                let options =
+                    fleet::plan::Args { run: Some(number.to_string()), ..folder.study.base.arguments(&values(number)) };
+                let config = plan::check_new(&options, std::iter::empty()).unwrap();
+                let run = folder.run(number);
+                run.create().unwrap();
+                fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
+            }
+            folder
+        }
+
+        fn run(&self, number: usize) -> RunDirectory {
+            RunDirectory::new(&self.folder.path().join("trials"), &number.to_string()).unwrap()
+        }
+
+        fn write(&self, events: &[Event]) -> Vec<String> {
+            let history = History::of(events).unwrap();
+            write(&self.study, &history, self.folder.path(), &self.folder.path().join("trials")).unwrap()
+        }
+
+        fn text(&self, name: &str) -> String {
+            fs::read_to_string(self.folder.path().join(name)).unwrap()
+        }
+    }
+
+    fn values(number: usize) -> Values {
+        let rate = 1e-5 * 2.7_f64.powf(number as f64 * 0.9);
+        let algorithm = ["puct", "gumbel"][number % 2];
+        let playouts = [json!([50, 200]), json!([50])][number / 2 % 2].clone();
+        Values::from([
+            ("learner.learning_rate".to_owned(), json!(rate)),
+            ("learner.batch_size".to_owned(), json!(32 * (1 + number * 5 % 8))),
+            ("search.algorithm".to_owned(), json!(algorithm)),
+            ("arena.playouts".to_owned(), playouts),
+        ])
+    }
+
+    /// Returns the events of trials of which the eighth is the best, every fourth is stopped, and the last fails.
+    fn events() -> Vec<Event> {
+        let mut events = Vec::new();
+        for trial in 0..TRIALS {
+            let objective = 0.9 - 0.01 * (trial as f64 - 7.0).powi(2);
+            let is_stopped = trial % 4 == 0;
+            events.push(Event::Started { trial, values: values(trial), unix_seconds: 10.0 });
+            let (end, reason, reached) = if trial == TRIALS - 1 {
+                (End::Failed, Some("it said \"no\", twice".to_owned()), None)
+            } else {
+                events.push(Event::Rung {
+                    trial,
+                    rung: 0,
+                    budget: 3.0,
+                    objective: objective - 0.1,
+                    goes_on: !is_stopped,
+                });
+                let end = if is_stopped { End::Stopped } else { End::Completed };
+                (end, None, Some(if is_stopped { objective - 0.1 } else { objective }))
+            };
+            let budget = if is_stopped { 3.0 } else { 9.0 };
+            events.push(Event::Ended { trial, end, budget, objective: reached, reason, unix_seconds: 500.0 });
+        }
+        events
+    }
+
+    #[test]
+    fn the_best_trial_is_a_run_file_that_a_new_run_takes_unchanged() {
+        let folder = Folder::new();
+        let found = folder.write(&events());
+        assert!(found[0].starts_with("best: trial 7, elo/current 0.9: arena.playouts [50], "), "{found:?}");
+        assert!(found[1].starts_with("train with it: zerofleet train --config "), "{found:?}");
+        assert!(found[1].ends_with("best.toml --minutes 9 --actors 2"), "{found:?}");
+        let file = Some(folder.folder.path().join("best.toml"));
+        let options = fleet::plan::Args {
+            config: file,
+            game: None,
+            sets: Vec::new(),
+            ..folder.study.base.arguments(&Values::new())
+        };
+        let config = plan::check_new(&options, std::iter::empty()).unwrap();
+        let trial = load_run::<Fleet>(&folder.run(7)).unwrap();
+        let same = |config: &Fleet| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();
+        assert_eq!(same(&config), same(&trial));
+        assert_eq!(config.run.game, "tic_tac_toe");
+        assert!(folder.text("best.toml").starts_with("# Trial 7 of study reported: elo/current 0.9 with"));
+    }
+
+    #[test]
+    fn every_trial_is_a_line_of_the_csv_with_its_state_and_values() {
+        let folder = Folder::new();
+        folder.write(&events());
+        let text = folder.text("trials.csv");
+        let lines: Vec<&str> = text.lines().collect();
+        let heading = "trial,state,rungs,minutes,objective,started,seconds,reason,\
+                       arena.playouts,learner.batch_size,learner.learning_rate,search.algorithm";
+        assert_eq!((lines.len(), lines[0]), (1 + TRIALS, heading));
+        assert!(
+            lines[1].starts_with("0,stopped,1,3,0.31000000000000005,10,490,,\"[50,200]\",32,0.00001,puct"),
+            "{text}"
+        );
+        assert!(lines[8].starts_with("7,completed,1,9,0.9,10,490,,"), "{text}");
+        assert!(lines[12].starts_with("11,failed,0,9,,10,490,\"it said \"\"no\"\", twice\","), "{text}");
+    }
+
+    #[test]
+    fn pictures_name_the_objective_and_every_setting_and_are_drawn_without_any_trial_too() {
+        let folder = Folder::new();
+        folder.write(&events());
+        assert!(folder.text("objective.svg").contains("Study reported: elo/current of each trial"));
+        let settings = folder.text("settings.svg");
+        for name in ["learner.learning_rate", "learner.batch_size", "search.algorithm", "gumbel", "puct", "[50,200]"] {
+            assert!(settings.contains(name), "{name}");
+        }
+        // A point for each trial with a result, and two of the legend.
+        assert_eq!(folder.text("objective.svg").matches("<circle").count(), TRIALS - 1 + 2);
+        assert_eq!(settings.matches("<circle").count(), 4 * (TRIALS - 1));
+        let found = folder.write(&[]);
+        assert!(folder.text("objective.svg").contains("no trial has a result"));
+        assert!(!found.iter().any(|line| line.starts_with("best")), "{found:?}");
+    }
+}

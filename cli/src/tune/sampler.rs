@@ -23,7 +23,7 @@ pub(super) enum Sampler {
     Tpe,
 }
 
-/// The result of a trial, as samplers and importance see it.
+/// The result of a trial, as samplers see it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Observation {
     /// The coordinate of each setting's value.

@@ -17,7 +17,7 @@ use crate::screen::number;
 const OBJECTIVE_DIGITS: usize = 9;
 
 /// Runs trials. Each trial has a number, and a run that survives this program.
-pub(super) trait Runner {
+pub(crate) trait Runner {
     /// Starts the run of a trial, or lets it go on where it stopped.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub(super) trait Runner {
 
 /// The news of a trial.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     pub measurements: Vec<Measurement>,
     /// The end of the run, with the reason if it failed.
     pub end: Option<Result<(), String>>,
@@ -44,7 +44,7 @@ pub(super) struct Report {
 
 /// A reading of a run's metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Measurement {
+pub(crate) struct Measurement {
     /// The budget that the run has used.
     pub budget: f64,
     /// The metric of the objective, if it is measured.
@@ -213,12 +213,11 @@ impl<'a, R: Runner> Scheduler<'a, R> {
     /// Proposes the values of a new trial, from the seed of the study, its number and the results so far.
     fn propose(&self, trial: usize) -> Values {
         let Study { settings, halving, objective, seed, startup_trials, sampler, .. } = self.study;
-        let level =
-            self.history.level(settings, halving.budgets.len(), *startup_trials, |value| objective.score(value));
-        let observations = level.map(|level| level.observations).unwrap_or_default();
+        let score = |value| objective.score(value);
+        let observations = self.history.observations(settings, halving.budgets.len(), *startup_trials, score);
         let mut rng = ChaCha8Rng::seed_from_u64(*seed);
         rng.set_stream(trial as u64);
-        sampler.propose(settings, &observations, &mut rng)
+        sampler.propose(settings, &observations.unwrap_or_default(), &mut rng)
     }
 
     fn measured(&mut self, trial: usize, measurement: Measurement, news: &mut Vec<String>) -> anyhow::Result<()> {

@@ -174,6 +174,28 @@ fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_
     assert_eq!(last_checkpoint(folder.path()), Some(20));
 }
 
+/// Whatever the clock, the depth of the queue and refused steps do, versions are at the same steps.
+#[test]
+fn publication_by_steps_is_at_exact_multiples_at_any_speed_and_no_version_is_left_out() {
+    for (queue_depth, pause_ms) in [(0, 0), (1, 0), (3, 0), (1, 20)] {
+        let folder = tempfile::tempdir().unwrap();
+        let by_steps = |learner: &mut LearnerSection| {
+            // The clock alone would publish after every step.
+            (learner.publish_interval_seconds, learner.publish_interval_steps) = (0.01, 4);
+        };
+        let batches = (0..20).map(|number| if number % 7 == 2 { not_finite() } else { prepared() }).collect();
+        let mut steps = Vec::new();
+        train_with(folder.path(), batches, queue_depth, by_steps, |manifest, _| {
+            // A slow disk.
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            steps.push(manifest.training_step);
+        })
+        .unwrap();
+        // Three of twenty steps are refused; the end of a run publishes as well.
+        assert_eq!(steps, [0, 4, 8, 12, 16, 17], "queue of {queue_depth}");
+    }
+}
+
 #[test]
 fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weights() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,11 +57,16 @@ impl Training {
                 Arrived::Nothing => None,
                 Arrived::End => break,
             };
-            let is_due = published_at.is_none_or(|at: Instant| at.elapsed() >= self.settings.publish_interval);
+            let is_due = published_at.is_none_or(|at: Instant| match self.settings.learner.publish_interval_steps {
+                0 => at.elapsed() >= self.settings.publish_interval,
+                _ => self.is_boundary(self.trainer.step_count() + 1),
+            });
             let Some(control) = self.step_together(&mut group, prepared, is_due, &mut writing, stop)? else { break };
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            if let Some(version) = control.publishes().then(|| group.give_number()).flatten() {
+            // The step that was to be published may have been refused, by all members alike.
+            let publishes = control.publishes() && self.is_boundary(self.trainer.step_count());
+            if let Some(version) = publishes.then(|| group.give_number()).flatten() {
                 let begun = self.publish_as(Some(version), &mut writing);
                 self.failed_to_begin(Kind::Weights, begun);
                 published_at = Some(Instant::now());

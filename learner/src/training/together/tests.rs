@@ -29,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 struct Learners {
     runtime: tokio::runtime::Runtime,
     engine: Arc<Threads>,
+    /// Steps from one publication to the next; 0: by time.
+    publish_interval_steps: u64,
     /// The CUDA device of each learner, in a stand-in for NCCL.
     devices: Vec<Option<usize>>,
     endpoints: Vec<String>,
@@ -51,7 +53,8 @@ impl Learners {
         let endpoints = listeners.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect();
         let listeners = listeners.into_iter().map(Some).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        Self { runtime, engine: Arc::default(), devices: vec![None; count], endpoints, listeners }
+        let (engine, devices) = (Arc::default(), vec![None; count]);
+        Self { runtime, engine, publish_interval_steps: 0, devices, endpoints, listeners }
     }
 
     /// The libraries of a learner.
@@ -91,7 +94,9 @@ impl Learners {
         let (group, driver) = Group::new(settings, self.engine_of(own), questions, drain.clone()).unwrap();
         self.runtime.spawn(driver);
 
-        let learner = LearnerSection { publish_interval_seconds: 0.05, ..LearnerSection::default() };
+        let publish_interval_steps = self.publish_interval_steps;
+        let learner =
+            LearnerSection { publish_interval_seconds: 0.05, publish_interval_steps, ..LearnerSection::default() };
         let run = RunSection { directory: folder.path().into(), ..RunSection::default() };
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
         let (stopped, published) = (Arc::clone(&stop), Arc::clone(&versions));
@@ -196,6 +201,21 @@ fn members_publish_the_same_versions_go_on_without_one_that_ends_and_take_in_ano
     assert_agree(&all);
     let steps = |versions: &BTreeMap<u64, (u64, Digest)>| versions.last_key_value().map(|(_, &(step, _))| step);
     assert!(steps(&all[2]) > steps(&all[0]), "{all:?}");
+}
+
+#[test]
+fn members_publish_by_steps_at_multiples_only_also_after_refused_steps() {
+    let mut learners = Learners::new(2);
+    learners.publish_interval_steps = 5;
+    let first = learners.start(0, "network", 0);
+    let second = learners.start(1, "network", 3);
+    first.publishes_with(&second, 3);
+    let all = [first.end(), second.end()];
+    assert_agree(&all);
+    for versions in all {
+        let steps: Vec<u64> = versions.values().map(|&(step, _)| step).collect();
+        assert!(steps.iter().all(|step| step % 5 == 0), "{steps:?}");
+    }
 }
 
 #[test]
