@@ -1,5 +1,5 @@
 use tch::{Device, Kind, Tensor};
-use training::Optimiser;
+use training::{Group, Optimiser};
 
 use crate::{
     Error,
@@ -14,11 +14,11 @@ const CHUNK: i64 = 1 << 20;
 /// The settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepSettings<'a> {
+    /// All parameters, in order.
+    pub(crate) groups: &'a [Group],
     /// float32.
     pub(crate) learning_rate: &'a Tensor,
     pub(crate) weight_decay: f64,
-    /// The count of leading parameters that decay.
-    pub(crate) decayed: usize,
     /// float32: 1 for the first step ever taken.
     pub(crate) step: &'a Tensor,
     /// float32: the gradient is divided by it.
@@ -33,17 +33,16 @@ pub(crate) struct StepSettings<'a> {
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In all of them λ is zero beyond the decayed parameters. Moments are computed in float32 and rounded at random to
+/// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
 /// their format.
 pub(crate) fn apply(
-    optimiser: Optimiser,
     settings: StepSettings<'_>,
     gradient: Tensor,
     moments: &[Moment],
     parameters: &Tensor,
 ) -> Result<(), Error> {
-    if let Some(mut floats) = moments.iter().map(Moment::floats).collect::<Option<Vec<_>>>() {
-        return apply_in_float32(optimiser, settings, gradient, &mut floats, parameters);
+    if let Some(floats) = moments.iter().map(Moment::floats).collect::<Option<Vec<_>>>() {
+        return apply_in_float32(settings, 0, &gradient, &floats, parameters);
     }
     let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
     let roundings: Vec<Rounding> =
@@ -51,12 +50,9 @@ pub(crate) fn apply(
     let mut start = 0;
     while start < all {
         let len = CHUNK.min(all - start);
-        let mut floats: Vec<Tensor> = moments.iter().map(|moment| moment.read(start, len)).collect::<Result<_, _>>()?;
-        let before = usize::try_from(start).expect("a place in memory");
-        let decayed = settings.decayed.saturating_sub(before).min(CHUNK as usize);
-        let settings = StepSettings { decayed: decayed.min(usize::try_from(len).unwrap_or(decayed)), ..settings };
+        let floats: Vec<Tensor> = moments.iter().map(|moment| moment.read(start, len)).collect::<Result<_, _>>()?;
         let [parameters, gradient] = [parameters, &gradient].map(|tensor| tensor.f_narrow(0, start, len));
-        apply_in_float32(optimiser, settings, gradient?, &mut floats, &parameters?)?;
+        apply_in_float32(settings, start, &gradient?, &floats, &parameters?)?;
         for ((moment, numbers), rounding) in moments.iter().zip(&floats).zip(&roundings) {
             moment.write(start, numbers, rounding, settings.is_applied)?;
         }
@@ -65,24 +61,36 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// [`apply`] with moments in float32.
+/// [`apply`] for the numbers from `first` on, with moments in float32.
 fn apply_in_float32(
-    optimiser: Optimiser,
     settings: StepSettings<'_>,
-    gradient: Tensor,
-    moments: &mut [Tensor],
+    first: i64,
+    gradient: &Tensor,
+    moments: &[Tensor],
     parameters: &Tensor,
 ) -> Result<(), Error> {
-    match (optimiser, parameters.device()) {
-        // One pass over all numbers instead of a dozen.
-        (Optimiser::AdamW { .. }, Device::Cpu | Device::Cuda(_)) => {
-            in_one_pass(optimiser, settings, &gradient, moments, parameters)
+    let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
+    for group in settings.groups {
+        let place = |place| i64::try_from(place).expect("parameters fit memory").saturating_sub(first).clamp(0, all);
+        let [start, end] = [group.range.start, group.range.end].map(place);
+        if start == end {
+            continue;
         }
-        _ => by_operations(optimiser, settings, gradient, moments, parameters),
+        let part = |tensor: &Tensor| tensor.f_narrow(0, start, end - start);
+        let moments = moments.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        let weight_decay = if group.is_decayed { settings.weight_decay } else { 0.0 };
+        let step = match (group.optimiser, parameters.device()) {
+            // One pass over all numbers instead of a dozen.
+            (Optimiser::AdamW { .. }, Device::Cpu | Device::Cuda(_)) => in_one_pass,
+            _ => by_operations,
+        };
+        let settings = StepSettings { weight_decay, ..settings };
+        step(group.optimiser, settings, &part(gradient)?, &moments, &part(parameters)?)?;
     }
+    Ok(())
 }
 
-/// [`apply`] for AdamW by libtorch's fused operator, which the CPU and CUDA have.
+/// [`apply`] to a group for AdamW by libtorch's fused operator, which the CPU and CUDA have.
 fn in_one_pass(
     optimiser: Optimiser,
     settings: StepSettings<'_>,
@@ -93,38 +101,27 @@ fn in_one_pass(
     let (Optimiser::AdamW { betas, epsilon }, [first, second]) = (optimiser, moments) else {
         unreachable!("AdamW keeps two moments")
     };
-    let StepSettings { learning_rate, weight_decay, decayed, step, scale, is_applied } = settings;
+    let StepSettings { learning_rate, weight_decay, step, scale, is_applied, .. } = settings;
     let is_refused = &is_applied.f_logical_not()?.f_to_kind(Kind::Float)?;
-    let decayed = i64::try_from(decayed).expect("parameters fit memory");
-    let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
-    for (start, len, weight_decay) in [(0, decayed, weight_decay), (decayed, all - decayed, 0.0)] {
-        if len == 0 {
-            continue;
-        }
-        let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
-        let adamw = AdamW { learning_rate, betas, weight_decay, epsilon, scale, is_refused, step };
-        let moments = [&part(first)?, &part(second)?];
-        dispatcher::fused_adamw(&part(parameters)?, &part(gradient)?, moments, adamw)?;
-    }
-    Ok(())
+    let adamw = AdamW { learning_rate, betas, weight_decay, epsilon, scale, is_refused, step };
+    dispatcher::fused_adamw(parameters, gradient, [first, second], adamw)
 }
 
-/// [`apply`] by one operation for each term of the formulas.
+/// [`apply`] to a group by one operation for each term of the formulas.
 fn by_operations(
     optimiser: Optimiser,
     settings: StepSettings<'_>,
-    mut gradient: Tensor,
-    moments: &mut [Tensor],
+    gradient: &Tensor,
+    moments: &[Tensor],
     parameters: &Tensor,
 ) -> Result<(), Error> {
-    let StepSettings { learning_rate, weight_decay, decayed, step, scale, is_applied } = settings;
-    let decayed = i64::try_from(decayed).expect("parameters fit memory");
+    let StepSettings { learning_rate, weight_decay, step, scale, is_applied, .. } = settings;
     let keep = |new: &Tensor, old: &Tensor| -> Result<(), Error> {
         Ok(old.shallow_clone().f_copy_(&new.f_where_self(is_applied, old)?)?)
     };
+    let gradient = gradient.shallow_clone().f_div_(scale)?;
+    let kept = || learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0);
     let mut stepped = parameters.f_detach_copy()?;
-    let mut weights = stepped.f_narrow(0, 0, decayed)?;
-    let _ = gradient.f_div_(scale)?;
     match optimiser {
         Optimiser::AdamW { betas, epsilon } => {
             let [first, second] = moments else { unreachable!("AdamW keeps two moments") };
@@ -135,22 +132,20 @@ fn by_operations(
             let root = squares.f_div(&correction(betas[1])?)?.f_sqrt()?.f_add_scalar(epsilon)?;
             let mut update = mean.f_div(&root)?;
             let _ = update.f_multiply_(&learning_rate.f_div(&correction(betas[0])?)?)?;
-            let _ = weights.f_multiply_(&learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0)?)?;
-            let _ = stepped.f_sub_(&update)?;
+            let _ = stepped.f_multiply_(&kept()?)?.f_sub_(&update)?;
             keep(&mean, first)?;
             keep(&squares, second)?;
         }
         Optimiser::Lion { betas } => {
             let [mean] = moments else { unreachable!("Lion keeps one moment") };
             let direction = mean.f_lerp(&gradient, 1.0 - betas[0])?.f_sign()?;
-            let _ = weights.f_multiply_(&learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0)?)?;
-            let _ = stepped.f_sub_(&direction.f_mul(learning_rate)?)?;
+            let _ = stepped.f_multiply_(&kept()?)?.f_sub_(&direction.f_mul(learning_rate)?)?;
             keep(&mean.f_lerp(&gradient, 1.0 - betas[1])?, mean)?;
         }
         Optimiser::Sgd { momentum } => {
             let [sum] = moments else { unreachable!("SGD keeps one moment") };
-            let moved = sum.f_multiply_scalar(momentum)?.f_add(&gradient)?;
-            let _ = moved.f_narrow(0, 0, decayed)?.f_add_(&weights.f_multiply_scalar(weight_decay)?)?;
+            let decay = stepped.f_multiply_scalar(weight_decay)?;
+            let moved = sum.f_multiply_scalar(momentum)?.f_add(&gradient)?.f_add(&decay)?;
             let _ = stepped.f_sub_(&moved.f_mul(learning_rate)?)?;
             keep(&moved, sum)?;
         }
@@ -174,16 +169,24 @@ mod tests {
     const DECAYED: usize = 4;
     const SCALE: f32 = 2.0;
 
-    type Apply = fn(Optimiser, StepSettings<'_>, Tensor, &mut [Tensor], &Tensor) -> Result<(), Error>;
+    type Apply = fn(Optimiser, StepSettings<'_>, &Tensor, &[Tensor], &Tensor) -> Result<(), Error>;
 
-    fn fused(
+    /// Applies a step to the parameters that decay and to the others.
+    fn to_groups(
+        apply: Apply,
         optimiser: Optimiser,
         settings: StepSettings<'_>,
-        gradient: Tensor,
-        moments: &mut [Tensor],
-        parameters: &Tensor,
+        all: (&[f32], &[Tensor], &Tensor),
     ) -> Result<(), Error> {
-        in_one_pass(optimiser, settings, &gradient, moments, parameters)
+        let (gradient, moments, parameters) = all;
+        let gradient = Tensor::from_slice(gradient);
+        for (start, len, weight_decay) in [(0, DECAYED, settings.weight_decay), (DECAYED, 7 - DECAYED, 0.0)] {
+            let part = |tensor: &Tensor| tensor.narrow(0, start as i64, len as i64);
+            let moments: Vec<Tensor> = moments.iter().map(part).collect();
+            let settings = StepSettings { weight_decay, ..settings };
+            apply(optimiser, settings, &part(&gradient), &moments, &part(parameters))?;
+        }
+        Ok(())
     }
 
     /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time,
@@ -194,26 +197,26 @@ mod tests {
         let mut draw = || -> Vec<f32> { (0..7).map(|_| rng.random_range(-1.0..1.0)).collect() };
         let start = draw();
         let parameters = Tensor::from_slice(&start);
-        let mut moments: Vec<Tensor> = optimiser.moment_names().iter().map(|_| parameters.zeros_like()).collect();
+        let moments: Vec<Tensor> = optimiser.moment_names().iter().map(|_| parameters.zeros_like()).collect();
         let mut expected: Vec<(f64, [f64; 2])> = start.iter().map(|&value| (f64::from(value), [0.0; 2])).collect();
         for step in 1..=10_u8 {
             let gradient = draw();
             let settings = StepSettings {
+                groups: &[],
                 learning_rate: &Tensor::from_slice(&[0.05_f32]),
                 weight_decay: 0.1,
-                decayed: DECAYED,
                 step: &Tensor::from_slice(&[f32::from(step)]),
                 scale: &Tensor::from_slice(&[SCALE]),
                 is_applied: &Tensor::from_slice(&[true]),
             };
-            apply(optimiser, settings, Tensor::from_slice(&gradient), &mut moments, &parameters).unwrap();
+            to_groups(apply, optimiser, settings, (&gradient, &moments, &parameters)).unwrap();
             let state = |moments: &[Tensor]| -> Vec<Vec<f32>> {
                 let all = moments.iter().chain([&parameters]);
                 all.map(|tensor| Vec::try_from(tensor).unwrap()).collect()
             };
             let before = state(&moments);
             let refused = StepSettings { is_applied: &Tensor::from_slice(&[false]), ..settings };
-            apply(optimiser, refused, Tensor::from_slice(&[f32::NAN; 7]), &mut moments, &parameters).unwrap();
+            to_groups(apply, optimiser, refused, (&[f32::NAN; 7], &moments, &parameters)).unwrap();
             assert_eq!(state(&moments), before, "a refused step changed something");
             for (index, (value, moments)) in expected.iter_mut().enumerate() {
                 let weight_decay = if index < DECAYED { 0.1 } else { 0.0 };
@@ -228,7 +231,7 @@ mod tests {
     /// Loshchilov and Hutter 2019, algorithm 2.
     #[test]
     fn adamw_follows_its_paper_in_one_pass_and_by_operations() {
-        for apply in [fused as Apply, by_operations] {
+        for apply in [in_one_pass as Apply, by_operations] {
             agrees(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 1e-8 }, apply, |step, g, decay, [m, v], value| {
                 *m = 0.9 * *m + 0.1 * g;
                 *v = 0.99 * *v + 0.01 * g * g;

@@ -1,5 +1,5 @@
 use training::moments::{MomentPart, Rounding};
-use training::{Moment, Optimiser};
+use training::{Group, Moment, Optimiser};
 
 use crate::Path;
 use crate::threads::Threads;
@@ -10,12 +10,11 @@ const CHUNK: usize = 1 << 14;
 
 /// The settings of one step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StepSettings {
-    pub(crate) optimiser: Optimiser,
+pub(crate) struct StepSettings<'a> {
+    /// All parameters, in order.
+    pub(crate) groups: &'a [Group],
     pub(crate) learning_rate: f64,
     pub(crate) weight_decay: f64,
-    /// The count of leading parameters that decay.
-    pub(crate) decayed: usize,
     /// 1 for the first step ever taken.
     pub(crate) step: u64,
     /// The gradient is divided by it.
@@ -38,9 +37,15 @@ pub(crate) struct Trained<'a> {
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In all of them λ is zero beyond the decayed parameters. Moments are computed in float32 and rounded at random to
+/// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
 /// their format.
-pub(crate) fn apply(path: Path, threads: &mut Threads, settings: StepSettings, trained: Trained<'_>, gradient: &[f32]) {
+pub(crate) fn apply(
+    path: Path,
+    threads: &mut Threads,
+    settings: StepSettings<'_>,
+    trained: Trained<'_>,
+    gradient: &[f32],
+) {
     let Trained { parameters, moments, average } = trained;
     let mut moments: Vec<_> = moments.iter_mut().map(|moment| moment.parts(CHUNK).into_iter()).collect();
     let numbers = parameters.chunks_mut(CHUNK).zip(average.chunks_mut(CHUNK)).zip(gradient.chunks(CHUNK));
@@ -85,7 +90,7 @@ impl Task for Squares<'_> {
 
 /// Some of the numbers that a step changes.
 struct Chunk<'a> {
-    settings: StepSettings,
+    settings: StepSettings<'a>,
     /// The index of the first one.
     first: usize,
     parameters: &'a mut [f32],
@@ -100,11 +105,16 @@ impl Chunk<'_> {
         let mut copies: Vec<Vec<f32>> = moments.iter_mut().map(|moment| widened(moment, parameters.len())).collect();
         let numbers = moments.iter_mut().zip(&mut copies);
         let mut numbers: Vec<&mut [f32]> = numbers.map(|(moment, copy)| moment.floats_mut().unwrap_or(copy)).collect();
-        let decayed = settings.decayed.saturating_sub(first).min(parameters.len());
-        let without_decay = StepSettings { weight_decay: 0.0, ..settings };
-        for (settings, range) in [(settings, 0..decayed), (without_decay, decayed..parameters.len())] {
+        for group in settings.groups {
+            let [start, end] =
+                [group.range.start, group.range.end].map(|place| place.saturating_sub(first).min(parameters.len()));
+            let (range, weight_decay) = (start..end, if group.is_decayed { settings.weight_decay } else { 0.0 });
+            if range.is_empty() {
+                continue;
+            }
             path.run(Numbers {
-                settings,
+                optimiser: group.optimiser,
+                settings: StepSettings { weight_decay, ..settings },
                 parameters: &mut parameters[range.clone()],
                 moments: numbers.iter_mut().map(|numbers| &mut numbers[range.clone()]).collect(),
                 average: &mut average[range.clone()],
@@ -129,9 +139,10 @@ fn widened(moment: &mut MomentPart<'_>, len: usize) -> Vec<f32> {
     copy
 }
 
-/// Numbers with the same weight decay, in float32.
+/// Numbers of one group, in float32.
 struct Numbers<'a> {
-    settings: StepSettings,
+    optimiser: Optimiser,
+    settings: StepSettings<'a>,
     parameters: &'a mut [f32],
     moments: Vec<&'a mut [f32]>,
     average: &'a mut [f32],
@@ -143,13 +154,13 @@ impl Task for Numbers<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { settings, parameters, mut moments, average, gradient } = self;
+        let Self { optimiser, settings, parameters, mut moments, average, gradient } = self;
         let StepSettings { learning_rate, weight_decay, share, .. } = settings;
         let len = parameters.len();
         let (average, gradient) = (&mut average[..len], &gradient[..len]);
         let (scale, share) = (settings.scale as f32, share as f32);
         let kept = (1.0 - learning_rate * weight_decay) as f32;
-        match (settings.optimiser, &mut moments[..]) {
+        match (optimiser, &mut moments[..]) {
             (Optimiser::AdamW { betas, epsilon }, [first, second]) => {
                 let (first, second) = (&mut first[..len], &mut second[..len]);
                 // 1 − βᵗ, without cancellation.
@@ -202,7 +213,7 @@ fn sign(number: f32) -> f32 {
 mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use training::{Moment, MomentFormat, MomentKind, Optimiser};
+    use training::{Group, Moment, MomentFormat, MomentKind, Optimiser};
 
     use super::{StepSettings, Trained, apply, sum_of_squares};
     use crate::Path;
@@ -228,16 +239,20 @@ mod tests {
         let mut threads = Threads::new(threads).unwrap();
         let (mut parameters, mut average) = (draw(), vec![0.0; SIZE]);
         let zeros = |&kind: &MomentKind| Moment::zeros(kind, format, SIZE);
+        let groups = [(0..DECAYED, true), (DECAYED..SIZE, false)].map(|(range, is_decayed)| Group {
+            range,
+            optimiser,
+            is_decayed,
+        });
         let mut moments: Vec<Moment> = optimiser.moment_kinds().iter().map(zeros).collect();
         let mut expected: Vec<(f64, [f64; 2], f64)> =
             parameters.iter().map(|&value| (f64::from(value), [0.0; 2], 0.0)).collect();
         for step in 1..=10_u8 {
             let gradient = draw();
             let settings = StepSettings {
-                optimiser,
+                groups: &groups,
                 learning_rate: 0.05,
                 weight_decay: 0.1,
-                decayed: DECAYED,
                 step: step.into(),
                 scale: 2.0,
                 share: 0.25,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use network::{Entry as FileEntry, Reader, Role, Tensor};
 
-use crate::Error;
+use crate::{Error, Optimiser};
 
 /// A tensor of the network and its place in a flat buffer.
 ///
@@ -28,6 +28,17 @@ impl Entry {
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
+}
+
+/// Adjacent parameters that are stepped alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The place in the buffer.
+    pub range: Range<usize>,
+    /// The rule of their steps.
+    pub optimiser: Optimiser,
+    /// Whether weight decay applies to them.
+    pub is_decayed: bool,
 }
 
 /// All tensors of a network in two flat buffers, one of trained parameters, one of running statistics.
@@ -80,6 +91,22 @@ impl Layout {
     pub fn statistic(&self, name: &str) -> Range<usize> {
         let found = self.statistics.iter().find(|entry| entry.tensor.name == name);
         found.expect("names come from the layers of the layout").range()
+    }
+
+    /// The parameters in order, in groups that `optimiser` steps alike.
+    #[must_use]
+    pub fn groups(&self, optimiser: Optimiser) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for entry in &self.parameters {
+            let group = Group { range: entry.range(), optimiser, is_decayed: entry.tensor.role.is_weight() };
+            match groups.last_mut() {
+                Some(last) if group == (Group { range: entry.range(), ..last.clone() }) => {
+                    last.range.end = group.range.end;
+                }
+                _ => groups.push(group),
+            }
+        }
+        groups
     }
 
     /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.

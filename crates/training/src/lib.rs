@@ -38,7 +38,7 @@ pub use error::Error;
 pub use examples::Examples;
 pub use inference::{Precision, TrainingKernel};
 pub use laps::Laps;
-pub use layout::{Entry, Layout};
+pub use layout::{Entry, Group, Layout};
 pub use losses::Losses;
 pub use memory::Memory;
 pub use mixed_precision::{LossScale, MixedPrecision};
