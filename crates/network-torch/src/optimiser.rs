@@ -1,4 +1,5 @@
 use tch::{Device, Kind, Tensor};
+use training::muon::{COEFFICIENTS, EPSILON, ITERATIONS, scale};
 use training::{Group, Optimiser};
 
 use crate::{
@@ -32,6 +33,8 @@ pub(crate) struct StepSettings<'a> {
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
+/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O near `g + μb` made orthogonal and s of
+/// [`training::muon::scale`].
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
 /// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
 /// their format.
@@ -42,7 +45,8 @@ pub(crate) fn apply(
     parameters: &Tensor,
 ) -> Result<(), Error> {
     if let Some(floats) = moments.iter().map(Moment::floats).collect::<Option<Vec<_>>>() {
-        return apply_in_float32(settings, 0, &gradient, &floats, parameters);
+        apply_in_float32(settings, 0, &gradient, &floats, parameters)?;
+        return step_matrices(settings, &gradient, parameters);
     }
     let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
     let roundings: Vec<Rounding> =
@@ -58,7 +62,7 @@ pub(crate) fn apply(
         }
         start += len;
     }
-    Ok(())
+    step_matrices(settings, &gradient, parameters)
 }
 
 /// [`apply`] for the numbers from `first` on, with moments in float32.
@@ -90,6 +94,42 @@ fn apply_in_float32(
     Ok(())
 }
 
+/// The second half of a step of Muon: along `directions` `[P]`, made orthogonal, which the first half left where the
+/// gradient was.
+fn step_matrices(settings: StepSettings<'_>, directions: &Tensor, parameters: &Tensor) -> Result<(), Error> {
+    let StepSettings { groups, learning_rate, weight_decay, is_applied, .. } = settings;
+    for Group { range, matrix, .. } in groups {
+        let &Some(shape) = matrix else { continue };
+        let size = |size: usize| i64::try_from(size).expect("parameters fit memory");
+        let [outputs, inputs] = shape.map(size);
+        let part = |all: &Tensor| all.f_narrow(0, size(range.start), size(range.len()))?.f_view([-1, outputs, inputs]);
+        let (directions, mut weights) = (orthogonalised(&part(directions)?)?, part(parameters)?);
+        let kept = learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0)?;
+        let update = directions.f_mul(&learning_rate.f_multiply_scalar(scale(shape))?)?;
+        let stepped = weights.f_mul(&kept)?.f_sub(&update)?;
+        weights.f_copy_(&stepped.f_where_self(is_applied, &weights)?)?;
+    }
+    Ok(())
+}
+
+/// About the orthogonal matrices nearest to `matrices` `[n, outputs, inputs]`: with X each divided by its Frobenius
+/// norm, or its transpose if that is taller, each iteration is `X ← X (aI + bA + cA²)` with `A = XᵀX` of the smaller
+/// dimension.
+fn orthogonalised(matrices: &Tensor) -> Result<Tensor, Error> {
+    let (_, outputs, inputs) = matrices.size3()?;
+    let turned = |x: &Tensor| if inputs > outputs { x.f_transpose(1, 2) } else { Ok(x.shallow_clone()) };
+    let norms = matrices.f_square()?.f_sum_dim_intlist([1_i64, 2].as_slice(), true, None::<Kind>)?.f_sqrt()?;
+    let mut x = turned(&matrices.f_div(&norms.f_add_scalar(EPSILON)?)?)?;
+    let [a, b, c] = COEFFICIENTS;
+    let identity = Tensor::f_eye(outputs.min(inputs), (Kind::Float, matrices.device()))?.f_multiply_scalar(a)?;
+    for _ in 0..ITERATIONS {
+        let gram = x.f_transpose(1, 2)?.f_matmul(&x)?;
+        let squares = gram.f_matmul(&gram)?.f_multiply_scalar(c)?;
+        x = x.f_matmul(&gram.f_multiply_scalar(b)?.f_add(&squares)?.f_add(&identity)?)?;
+    }
+    Ok(turned(&x)?)
+}
+
 /// [`apply`] to a group for AdamW by libtorch's fused operator, which the CPU and CUDA have.
 fn in_one_pass(
     optimiser: Optimiser,
@@ -119,7 +159,8 @@ fn by_operations(
     let keep = |new: &Tensor, old: &Tensor| -> Result<(), Error> {
         Ok(old.shallow_clone().f_copy_(&new.f_where_self(is_applied, old)?)?)
     };
-    let gradient = gradient.shallow_clone().f_div_(scale)?;
+    let mut gradient = gradient.shallow_clone();
+    let _ = gradient.f_div_(scale)?;
     let kept = || learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0);
     let mut stepped = parameters.f_detach_copy()?;
     match optimiser {
@@ -142,6 +183,13 @@ fn by_operations(
             let _ = stepped.f_multiply_(&kept()?)?.f_sub_(&direction.f_mul(learning_rate)?)?;
             keep(&mean.f_lerp(&gradient, 1.0 - betas[1])?, mean)?;
         }
+        Optimiser::Muon { momentum } => {
+            let [sum, _] = moments else { unreachable!("Muon keeps two moments") };
+            let moved = sum.f_multiply_scalar(momentum)?.f_add(&gradient)?;
+            // The direction before it is made orthogonal, which needs the whole matrix.
+            let _ = gradient.f_add_(&moved.f_multiply_scalar(momentum)?)?;
+            return keep(&moved, sum);
+        }
         Optimiser::Sgd { momentum } => {
             let [sum] = moments else { unreachable!("SGD keeps one moment") };
             let decay = stepped.f_multiply_scalar(weight_decay)?;
@@ -160,7 +208,7 @@ mod tests {
     use tch::{Kind, Tensor};
     use training::Optimiser;
 
-    use super::{StepSettings, by_operations, in_one_pass};
+    use super::{COEFFICIENTS, ITERATIONS, StepSettings, by_operations, in_one_pass, orthogonalised};
     use crate::{
         Error,
         tests::networks::{assert_close, numbers},
@@ -249,6 +297,33 @@ mod tests {
             *value -= 0.05 * (direction.signum() + decay * *value);
             *m = 0.99 * *m + 0.01 * g;
         });
+    }
+
+    /// Matrices are products of known singular values and vectors: the iteration changes the values alone.
+    #[test]
+    fn singular_values_become_about_one_as_in_float64() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut orthonormal = |len: i64, rank: i64| {
+            let numbers: Vec<f64> = (0..2 * len * rank).map(|_| rng.random_range(-1.0..1.0)).collect();
+            Tensor::linalg_qr(&Tensor::from_slice(&numbers).view([2, len, rank]), "reduced").0
+        };
+        let [a, b, c] = COEFFICIENTS;
+        for [outputs, inputs, rank] in [[64, 576, 64], [96, 40, 40], [33, 33, 33], [20, 48, 3], [48, 20, 7], [1, 7, 1]]
+        {
+            let [left, right] = [outputs, inputs].map(|len| orthonormal(len, rank));
+            let values = (Tensor::linspace(-1.0, 1.0, rank, (Kind::Double, tch::Device::Cpu)) * 10.0_f64.ln()).exp();
+            let matrices = |values: &Tensor| (&left * values).matmul(&right.transpose(1, 2));
+            let got = orthogonalised(&matrices(&values).to_kind(Kind::Float)).unwrap().to_kind(Kind::Double);
+            let begun = &values / values.norm();
+            let ends =
+                (0..ITERATIONS).fold(begun, |x, _| a * &x + b * x.pow_tensor_scalar(3) + c * x.pow_tensor_scalar(5));
+            // The extrema of the polynomial where it moves values towards 1 are 0.6817 and 1.2024.
+            assert!(ends.min().double_value(&[]) > 0.68 && ends.max().double_value(&[]) < 1.21, "{ends}");
+            let error = ((&got - matrices(&ends)).norm() / got.norm()).double_value(&[]);
+            assert!(error < 1e-4, "[{outputs}, {inputs}] of rank {rank}: relative error {error}");
+        }
+        let zeros = Tensor::zeros([1, 3, 4], (Kind::Float, tch::Device::Cpu));
+        assert_eq!(orthogonalised(&zeros).unwrap(), zeros);
     }
 
     #[test]

@@ -2,6 +2,7 @@ use training::moments::{MomentPart, Rounding};
 use training::{Group, Moment, Optimiser};
 
 use crate::Path;
+use crate::muon::Matrix;
 use crate::threads::Threads;
 use crate::vector::{Task, Vector};
 
@@ -32,10 +33,13 @@ pub(crate) struct Trained<'a> {
     pub(crate) average: &'a mut [f32],
 }
 
-/// Steps parameters along `gradient` `[P]` and moves their average, in one pass over memory.
+/// Steps parameters along `gradient` `[P]`, which it uses up, and moves their average, in one pass over memory and
+/// another one over what Muon steps.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
+/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O near `g + μb` made orthogonal and s of
+/// [`training::muon::scale`].
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
 /// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
 /// their format.
@@ -44,17 +48,31 @@ pub(crate) fn apply(
     threads: &mut Threads,
     settings: StepSettings<'_>,
     trained: Trained<'_>,
-    gradient: &[f32],
+    gradient: &mut [f32],
 ) {
     let Trained { parameters, moments, average } = trained;
     let mut moments: Vec<_> = moments.iter_mut().map(|moment| moment.parts(CHUNK).into_iter()).collect();
-    let numbers = parameters.chunks_mut(CHUNK).zip(average.chunks_mut(CHUNK)).zip(gradient.chunks(CHUNK));
+    let numbers = parameters.chunks_mut(CHUNK).zip(average.chunks_mut(CHUNK)).zip(gradient.chunks_mut(CHUNK));
     let chunk = |(index, ((parameters, average), gradient))| {
         let moments = moments.iter_mut().filter_map(Iterator::next).collect();
         Chunk { settings, first: index * CHUNK, parameters, moments, average, gradient }
     };
     let chunks = numbers.enumerate().map(chunk).collect();
     threads.each(chunks, |chunk: Chunk<'_>| chunk.step(path));
+
+    let mut all = [parameters, average, gradient];
+    let mut matrices = Vec::new();
+    for Group { range, matrix, .. } in settings.groups {
+        let of_group = |numbers: &mut _| <[f32]>::split_off_mut(numbers, ..range.len()).expect("all are in groups");
+        let numbers = all.each_mut().map(of_group);
+        if let &Some(shape) = matrix {
+            let [parameters, average, directions] = numbers.map(|all| all.chunks_exact_mut(shape[0] * shape[1]));
+            let of_matrix =
+                |((parameters, average), direction)| Matrix { settings, shape, parameters, average, direction };
+            matrices.extend(parameters.zip(average).zip(directions).map(of_matrix));
+        }
+    }
+    threads.each(matrices, Matrix::step);
 }
 
 /// The sum of squares of `numbers`.
@@ -70,7 +88,7 @@ pub(crate) fn average(average: &mut [f32], newest: &[f32], share: f64) {
     average.iter_mut().zip(newest).for_each(|(average, newest)| *average += share as f32 * (newest - *average));
 }
 
-struct Squares<'a>(&'a [f32]);
+pub(crate) struct Squares<'a>(pub(crate) &'a [f32]);
 
 impl Task for Squares<'_> {
     type Output = f64;
@@ -96,7 +114,7 @@ struct Chunk<'a> {
     parameters: &'a mut [f32],
     moments: Vec<MomentPart<'a>>,
     average: &'a mut [f32],
-    gradient: &'a [f32],
+    gradient: &'a mut [f32],
 }
 
 impl Chunk<'_> {
@@ -118,7 +136,7 @@ impl Chunk<'_> {
                 parameters: &mut parameters[range.clone()],
                 moments: numbers.iter_mut().map(|numbers| &mut numbers[range.clone()]).collect(),
                 average: &mut average[range.clone()],
-                gradient: &gradient[range],
+                gradient: &mut gradient[range],
             });
         }
         for (index, (moment, copy)) in moments.iter_mut().zip(&copies).enumerate() {
@@ -146,7 +164,7 @@ struct Numbers<'a> {
     parameters: &'a mut [f32],
     moments: Vec<&'a mut [f32]>,
     average: &'a mut [f32],
-    gradient: &'a [f32],
+    gradient: &'a mut [f32],
 }
 
 impl Task for Numbers<'_> {
@@ -157,7 +175,7 @@ impl Task for Numbers<'_> {
         let Self { optimiser, settings, parameters, mut moments, average, gradient } = self;
         let StepSettings { learning_rate, weight_decay, share, .. } = settings;
         let len = parameters.len();
-        let (average, gradient) = (&mut average[..len], &gradient[..len]);
+        let (average, gradient) = (&mut average[..len], &mut gradient[..len]);
         let (scale, share) = (settings.scale as f32, share as f32);
         let kept = (1.0 - learning_rate * weight_decay) as f32;
         match (optimiser, &mut moments[..]) {
@@ -188,6 +206,15 @@ impl Task for Numbers<'_> {
                     parameters[i] = parameters[i] * kept - rate * sign(direction);
                     mean[i] += newest[1] * (gradient - mean[i]);
                     average[i] += share * (parameters[i] - average[i]);
+                }
+            }
+            (Optimiser::Muon { momentum }, [sum, _]) => {
+                let (sum, momentum) = (&mut sum[..len], momentum as f32);
+                for i in 0..len {
+                    let newest = gradient[i] / scale;
+                    sum[i] = momentum * sum[i] + newest;
+                    // The direction before it is made orthogonal, which needs the whole matrix.
+                    gradient[i] = newest + momentum * sum[i];
                 }
             }
             (Optimiser::Sgd { momentum }, [sum]) => {
@@ -241,6 +268,7 @@ mod tests {
         let zeros = |&kind: &MomentKind| Moment::zeros(kind, format, SIZE);
         let groups = [(0..DECAYED, true), (DECAYED..SIZE, false)].map(|(range, is_decayed)| Group {
             range,
+            matrix: None,
             optimiser,
             is_decayed,
         });
@@ -258,7 +286,7 @@ mod tests {
                 share: 0.25,
             };
             let trained = Trained { parameters: &mut parameters, moments: &mut moments, average: &mut average };
-            apply(Path::widest(), &mut threads, settings, trained, &gradient);
+            apply(Path::widest(), &mut threads, settings, trained, &mut gradient.clone());
             for (index, (value, moments, average)) in expected.iter_mut().enumerate() {
                 let weight_decay = if index < DECAYED { 0.1 } else { 0.0 };
                 formula(step.into(), f64::from(gradient[index]) / 2.0, weight_decay, moments, value);

@@ -37,7 +37,7 @@ pub struct Trainer {
     workshop: Workshop,
     /// Its step counts the applied steps, also those that were not collected.
     state: State,
-    /// `[P]`.
+    /// `[P]`, which steps use up.
     gradient: Vec<f32>,
     /// Whether the next step keeps a copy of its gradient, and the copy.
     keeps_gradient: bool,
@@ -415,7 +415,7 @@ impl Trainer {
         let State { network, average, moments, .. } = &mut self.state;
         let trained =
             optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
-        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &self.gradient);
+        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &mut self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
     }
 }

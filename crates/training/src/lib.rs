@@ -22,6 +22,7 @@ mod memory;
 pub mod mixed_precision;
 mod model_layers;
 pub mod moments;
+pub mod muon;
 mod numbers;
 mod observations;
 mod optimiser;
