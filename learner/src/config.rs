@@ -107,7 +107,7 @@ pub struct LearnerSection {
     /// Activations that are computed again in the backward pass instead of being kept: `none`, or `blocks`, those
     /// within segments of residual blocks.
     pub recompute: RecomputeKind,
-    /// `adamw`, `lion` or `sgd`.
+    /// `adamw`, `lion`, `muon` or `sgd`. `muon` steps the matrices of hidden layers, and all else as `adamw` does.
     pub optimiser: OptimiserKind,
     /// The storage of the optimiser's moments: `f32`, `bf16`, or `int8`, 8 bits with a scale for each 256 numbers.
     pub moments: MomentsKind,
@@ -131,9 +131,9 @@ pub struct LearnerSection {
     pub learning_rate_steps: Vec<f64>,
     /// Of `steps`: the factor of the learning rate at each place.
     pub learning_rate_step_factor: f64,
-    /// Decoupled weight decay of `adamw` and `lion` on convolution and linear weights.
+    /// Decoupled weight decay of `adamw`, `lion` and `muon` on convolution and linear weights.
     pub weight_decay: f64,
-    /// Momentum of `sgd`.
+    /// Momentum of `sgd` and `muon`; 0.95 as published for the latter.
     pub momentum: f64,
     /// L2 penalty of `sgd` on convolution and linear weights, a part of the gradient.
     pub l2: f64,
@@ -258,6 +258,8 @@ pub enum OptimiserKind {
     Adamw,
     /// The sign of a mean of gradients, with decoupled weight decay.
     Lion,
+    /// Orthogonal momentum for the matrices of hidden layers, AdamW for the rest.
+    Muon,
     /// Stochastic gradient descent with momentum.
     Sgd,
 }
@@ -669,6 +671,6 @@ mod tests {
         let error = kernel("\"amx-bf16\"").unwrap_err();
         assert!(error.contains("expected `auto` or `libtorch`"), "{error}");
         let error = serde_json::from_str::<OptimiserKind>("\"adam\"").unwrap_err().to_string();
-        assert!(error.contains("expected one of `adamw`, `lion`, `sgd`"), "{error}");
+        assert!(error.contains("expected one of `adamw`, `lion`, `muon`, `sgd`"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
         OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
         OptimiserKind::Lion => (Optimiser::lion(), section.weight_decay),
+        OptimiserKind::Muon => (Optimiser::Muon { momentum: section.momentum }, section.weight_decay),
         OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),
     };
     TrainerSettings {
@@ -53,6 +54,7 @@ mod tests {
         };
         assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
         assert_eq!(trainer(OptimiserKind::Lion), (Optimiser::lion(), 1e-2));
+        assert_eq!(trainer(OptimiserKind::Muon), (Optimiser::Muon { momentum: 0.9 }, 1e-2));
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
     }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Boards, Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained,
+    Boards, Contents, Examples, Group, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained,
     TrainerSettings,
 };
 use weights::Architecture;
@@ -48,6 +48,8 @@ pub struct Trainer {
     settings: TrainerSettings,
     boards: Boards,
     network: Network,
+    /// All parameters by the rule of their steps.
+    groups: Vec<Group>,
     /// The network with its weights in the precision of the passes, where that is not their own.
     lowered: Option<Network>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
@@ -128,6 +130,7 @@ impl Trainer {
             average_parameters: network.flat_parameters.f_detach_copy()?,
             average_statistics: network.flat_statistics.f_detach_copy()?,
             moments,
+            groups: network.layout.groups(settings.optimiser),
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
             split_boards: BTreeMap::new(),
@@ -635,9 +638,9 @@ impl Trainer {
             None => learning_rates.f_narrow(0, 0, 1)?,
         };
         let step = StepSettings {
+            groups: &self.groups,
             learning_rate: &learning_rate,
             weight_decay: self.settings.weight_decay,
-            decayed: self.network.layout.decayed(),
             step: &self.next_step,
             // The gradient is divided by its norm relative to the largest that is accepted.
             scale: &scalars
@@ -647,7 +650,7 @@ impl Trainer {
             is_applied: &is_applied,
         };
         let parameters = &self.network.flat_parameters;
-        optimiser::apply(self.settings.optimiser, step, gradient, &self.moments, parameters)?;
+        optimiser::apply(step, gradient, &self.moments, parameters)?;
 
         let running = &self.network.flat_statistics;
         let averages = [(&mut self.average_parameters, parameters), (&mut self.average_statistics, running)];

@@ -7,7 +7,7 @@
 //! `alphazero` and `latent` build the `graph` of a network, which runs forward and back in phases between batch norms.
 //! Its operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms (`norm`,
 //! `layer_norm`, `position_norm`), what follows them (`activation`), `attention`, `pooled`, `rescale` and `lstm`;
-//! `losses` and `optimiser` complete a step. Start with `graph`.
+//! `losses`, `optimiser` and `muon` complete a step. Start with `graph`.
 
 mod activation;
 mod alphazero;
@@ -23,6 +23,7 @@ mod layer_norm;
 mod losses;
 mod lstm;
 mod matrix;
+mod muon;
 mod norm;
 mod optimiser;
 mod parts;

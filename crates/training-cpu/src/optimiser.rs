@@ -1,7 +1,8 @@
 use training::moments::{MomentPart, Rounding};
-use training::{Moment, Optimiser};
+use training::{Group, Moment, Optimiser};
 
 use crate::Path;
+use crate::muon::Matrix;
 use crate::threads::Threads;
 use crate::vector::{Task, Vector};
 
@@ -10,12 +11,11 @@ const CHUNK: usize = 1 << 14;
 
 /// The settings of one step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StepSettings {
-    pub(crate) optimiser: Optimiser,
+pub(crate) struct StepSettings<'a> {
+    /// All parameters, in order.
+    pub(crate) groups: &'a [Group],
     pub(crate) learning_rate: f64,
     pub(crate) weight_decay: f64,
-    /// The count of leading parameters that decay.
-    pub(crate) decayed: usize,
     /// 1 for the first step ever taken.
     pub(crate) step: u64,
     /// The gradient is divided by it.
@@ -33,23 +33,46 @@ pub(crate) struct Trained<'a> {
     pub(crate) average: &'a mut [f32],
 }
 
-/// Steps parameters along `gradient` `[P]` and moves their average, in one pass over memory.
+/// Steps parameters along `gradient` `[P]`, which it uses up, and moves their average, in one pass over memory and
+/// another one over what Muon steps.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
+/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O near `g + μb` made orthogonal and s of
+/// [`training::muon::scale`].
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In all of them λ is zero beyond the decayed parameters. Moments are computed in float32 and rounded at random to
+/// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
 /// their format.
-pub(crate) fn apply(path: Path, threads: &mut Threads, settings: StepSettings, trained: Trained<'_>, gradient: &[f32]) {
+pub(crate) fn apply(
+    path: Path,
+    threads: &mut Threads,
+    settings: StepSettings<'_>,
+    trained: Trained<'_>,
+    gradient: &mut [f32],
+) {
     let Trained { parameters, moments, average } = trained;
     let mut moments: Vec<_> = moments.iter_mut().map(|moment| moment.parts(CHUNK).into_iter()).collect();
-    let numbers = parameters.chunks_mut(CHUNK).zip(average.chunks_mut(CHUNK)).zip(gradient.chunks(CHUNK));
+    let numbers = parameters.chunks_mut(CHUNK).zip(average.chunks_mut(CHUNK)).zip(gradient.chunks_mut(CHUNK));
     let chunk = |(index, ((parameters, average), gradient))| {
         let moments = moments.iter_mut().filter_map(Iterator::next).collect();
         Chunk { settings, first: index * CHUNK, parameters, moments, average, gradient }
     };
     let chunks = numbers.enumerate().map(chunk).collect();
     threads.each(chunks, |chunk: Chunk<'_>| chunk.step(path));
+
+    let mut all = [parameters, average, gradient];
+    let mut matrices = Vec::new();
+    for Group { range, matrix, .. } in settings.groups {
+        let of_group = |numbers: &mut _| <[f32]>::split_off_mut(numbers, ..range.len()).expect("all are in groups");
+        let numbers = all.each_mut().map(of_group);
+        if let &Some(shape) = matrix {
+            let [parameters, average, directions] = numbers.map(|all| all.chunks_exact_mut(shape[0] * shape[1]));
+            let of_matrix =
+                |((parameters, average), direction)| Matrix { settings, shape, parameters, average, direction };
+            matrices.extend(parameters.zip(average).zip(directions).map(of_matrix));
+        }
+    }
+    threads.each(matrices, Matrix::step);
 }
 
 /// The sum of squares of `numbers`.
@@ -65,7 +88,7 @@ pub(crate) fn average(average: &mut [f32], newest: &[f32], share: f64) {
     average.iter_mut().zip(newest).for_each(|(average, newest)| *average += share as f32 * (newest - *average));
 }
 
-struct Squares<'a>(&'a [f32]);
+pub(crate) struct Squares<'a>(pub(crate) &'a [f32]);
 
 impl Task for Squares<'_> {
     type Output = f64;
@@ -85,13 +108,13 @@ impl Task for Squares<'_> {
 
 /// Some of the numbers that a step changes.
 struct Chunk<'a> {
-    settings: StepSettings,
+    settings: StepSettings<'a>,
     /// The index of the first one.
     first: usize,
     parameters: &'a mut [f32],
     moments: Vec<MomentPart<'a>>,
     average: &'a mut [f32],
-    gradient: &'a [f32],
+    gradient: &'a mut [f32],
 }
 
 impl Chunk<'_> {
@@ -100,15 +123,20 @@ impl Chunk<'_> {
         let mut copies: Vec<Vec<f32>> = moments.iter_mut().map(|moment| widened(moment, parameters.len())).collect();
         let numbers = moments.iter_mut().zip(&mut copies);
         let mut numbers: Vec<&mut [f32]> = numbers.map(|(moment, copy)| moment.floats_mut().unwrap_or(copy)).collect();
-        let decayed = settings.decayed.saturating_sub(first).min(parameters.len());
-        let without_decay = StepSettings { weight_decay: 0.0, ..settings };
-        for (settings, range) in [(settings, 0..decayed), (without_decay, decayed..parameters.len())] {
+        for group in settings.groups {
+            let [start, end] =
+                [group.range.start, group.range.end].map(|place| place.saturating_sub(first).min(parameters.len()));
+            let (range, weight_decay) = (start..end, if group.is_decayed { settings.weight_decay } else { 0.0 });
+            if range.is_empty() {
+                continue;
+            }
             path.run(Numbers {
-                settings,
+                optimiser: group.optimiser,
+                settings: StepSettings { weight_decay, ..settings },
                 parameters: &mut parameters[range.clone()],
                 moments: numbers.iter_mut().map(|numbers| &mut numbers[range.clone()]).collect(),
                 average: &mut average[range.clone()],
-                gradient: &gradient[range],
+                gradient: &mut gradient[range],
             });
         }
         for (index, (moment, copy)) in moments.iter_mut().zip(&copies).enumerate() {
@@ -129,13 +157,14 @@ fn widened(moment: &mut MomentPart<'_>, len: usize) -> Vec<f32> {
     copy
 }
 
-/// Numbers with the same weight decay, in float32.
+/// Numbers of one group, in float32.
 struct Numbers<'a> {
-    settings: StepSettings,
+    optimiser: Optimiser,
+    settings: StepSettings<'a>,
     parameters: &'a mut [f32],
     moments: Vec<&'a mut [f32]>,
     average: &'a mut [f32],
-    gradient: &'a [f32],
+    gradient: &'a mut [f32],
 }
 
 impl Task for Numbers<'_> {
@@ -143,13 +172,13 @@ impl Task for Numbers<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { settings, parameters, mut moments, average, gradient } = self;
+        let Self { optimiser, settings, parameters, mut moments, average, gradient } = self;
         let StepSettings { learning_rate, weight_decay, share, .. } = settings;
         let len = parameters.len();
-        let (average, gradient) = (&mut average[..len], &gradient[..len]);
+        let (average, gradient) = (&mut average[..len], &mut gradient[..len]);
         let (scale, share) = (settings.scale as f32, share as f32);
         let kept = (1.0 - learning_rate * weight_decay) as f32;
-        match (settings.optimiser, &mut moments[..]) {
+        match (optimiser, &mut moments[..]) {
             (Optimiser::AdamW { betas, epsilon }, [first, second]) => {
                 let (first, second) = (&mut first[..len], &mut second[..len]);
                 // 1 − βᵗ, without cancellation.
@@ -179,6 +208,15 @@ impl Task for Numbers<'_> {
                     average[i] += share * (parameters[i] - average[i]);
                 }
             }
+            (Optimiser::Muon { momentum }, [sum, _]) => {
+                let (sum, momentum) = (&mut sum[..len], momentum as f32);
+                for i in 0..len {
+                    let newest = gradient[i] / scale;
+                    sum[i] = momentum * sum[i] + newest;
+                    // The direction before it is made orthogonal, which needs the whole matrix.
+                    gradient[i] = newest + momentum * sum[i];
+                }
+            }
             (Optimiser::Sgd { momentum }, [sum]) => {
                 let sum = &mut sum[..len];
                 let (rate, momentum, decay) = (learning_rate as f32, momentum as f32, weight_decay as f32);
@@ -202,7 +240,7 @@ fn sign(number: f32) -> f32 {
 mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use training::{Moment, MomentFormat, MomentKind, Optimiser};
+    use training::{Group, Moment, MomentFormat, MomentKind, Optimiser};
 
     use super::{StepSettings, Trained, apply, sum_of_squares};
     use crate::Path;
@@ -228,22 +266,27 @@ mod tests {
         let mut threads = Threads::new(threads).unwrap();
         let (mut parameters, mut average) = (draw(), vec![0.0; SIZE]);
         let zeros = |&kind: &MomentKind| Moment::zeros(kind, format, SIZE);
+        let groups = [(0..DECAYED, true), (DECAYED..SIZE, false)].map(|(range, is_decayed)| Group {
+            range,
+            matrix: None,
+            optimiser,
+            is_decayed,
+        });
         let mut moments: Vec<Moment> = optimiser.moment_kinds().iter().map(zeros).collect();
         let mut expected: Vec<(f64, [f64; 2], f64)> =
             parameters.iter().map(|&value| (f64::from(value), [0.0; 2], 0.0)).collect();
         for step in 1..=10_u8 {
             let gradient = draw();
             let settings = StepSettings {
-                optimiser,
+                groups: &groups,
                 learning_rate: 0.05,
                 weight_decay: 0.1,
-                decayed: DECAYED,
                 step: step.into(),
                 scale: 2.0,
                 share: 0.25,
             };
             let trained = Trained { parameters: &mut parameters, moments: &mut moments, average: &mut average };
-            apply(Path::widest(), &mut threads, settings, trained, &gradient);
+            apply(Path::widest(), &mut threads, settings, trained, &mut gradient.clone());
             for (index, (value, moments, average)) in expected.iter_mut().enumerate() {
                 let weight_decay = if index < DECAYED { 0.1 } else { 0.0 };
                 formula(step.into(), f64::from(gradient[index]) / 2.0, weight_decay, moments, value);

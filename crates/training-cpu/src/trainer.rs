@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Laps, Losses, Memory, MixedPrecision, Moment, Numbers, Precision, StepTimes, Trained,
+    Contents, Examples, Group, Laps, Losses, Memory, MixedPrecision, Moment, Numbers, Precision, StepTimes, Trained,
     TrainerSettings,
 };
 use weights::Architecture;
@@ -31,11 +31,13 @@ use crate::{Error, Path};
 pub struct Trainer {
     settings: TrainerSettings,
     model: Model,
+    /// All parameters by the rule of their steps.
+    groups: Vec<Group>,
     path: Path,
     workshop: Workshop,
     /// Its step counts the applied steps, also those that were not collected.
     state: State,
-    /// `[P]`.
+    /// `[P]`, which steps use up.
     gradient: Vec<f32>,
     /// Whether the next step keeps a copy of its gradient, and the copy.
     keeps_gradient: bool,
@@ -103,6 +105,7 @@ impl Trainer {
         let zeros = |&kind| Moment::zeros(kind, settings.moments, network.parameters.len());
         let moments = settings.optimiser.moment_kinds().iter().map(zeros).collect();
         Ok(Self {
+            groups: model.layout().groups(settings.optimiser),
             model,
             path,
             workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default(), exact: None },
@@ -402,10 +405,9 @@ impl Trainer {
         let share = self.settings.average_share(steps, self.state.averaged_since);
         self.state.step += 1;
         let settings = StepSettings {
-            optimiser: self.settings.optimiser,
+            groups: &self.groups,
             learning_rate,
             weight_decay: self.settings.weight_decay,
-            decayed: self.model.layout().decayed(),
             step: self.state.step,
             scale: (gradient_norm / self.settings.gradient_clip_norm).max(1.0),
             share,
@@ -413,7 +415,7 @@ impl Trainer {
         let State { network, average, moments, .. } = &mut self.state;
         let trained =
             optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
-        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &self.gradient);
+        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &mut self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
     }
 }

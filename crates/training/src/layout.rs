@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use network::{Entry as FileEntry, Reader, Role, Tensor};
 
-use crate::Error;
+use crate::{Error, Optimiser};
 
 /// A tensor of the network and its place in a flat buffer.
 ///
@@ -28,6 +28,31 @@ impl Entry {
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
+
+    /// Returns whether it is the weight of a hidden layer: neither of one that reads observations, actions or codes,
+    /// nor of the last one of a head.
+    #[must_use]
+    pub fn is_hidden(&self) -> bool {
+        let layer = self.tensor.layer();
+        let part = layer.rsplit('.').next().unwrap_or(layer);
+        let is_of_block = layer.contains("block.") || layer.contains("attention.");
+        let is_last = matches!(part, "output" | "rest") && !is_of_block;
+        self.tensor.role.is_weight() && !is_last && !matches!(part, "stem" | "input" | "action")
+    }
+}
+
+/// Adjacent parameters that are stepped alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The place in the buffer.
+    pub range: Range<usize>,
+    /// The shape of the matrices that they are, `[outputs, inputs]` with the taps of convolutions as inputs, if a step
+    /// is of whole matrices.
+    pub matrix: Option<[usize; 2]>,
+    /// The rule of their steps.
+    pub optimiser: Optimiser,
+    /// Whether weight decay applies to them.
+    pub is_decayed: bool,
 }
 
 /// All tensors of a network in two flat buffers, one of trained parameters, one of running statistics.
@@ -80,6 +105,29 @@ impl Layout {
     pub fn statistic(&self, name: &str) -> Range<usize> {
         let found = self.statistics.iter().find(|entry| entry.tensor.name == name);
         found.expect("names come from the layers of the layout").range()
+    }
+
+    /// The parameters in order, in groups that `optimiser` steps alike.
+    #[must_use]
+    pub fn groups(&self, optimiser: Optimiser) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for entry in &self.parameters {
+            let outputs = entry.tensor.shape[0];
+            let (matrix, optimiser) = match optimiser {
+                Optimiser::Muon { .. } if entry.is_hidden() => (Some([outputs, entry.len / outputs]), optimiser),
+                Optimiser::Muon { .. } => (None, Optimiser::adamw()),
+                _ => (None, optimiser),
+            };
+            let is_decayed = entry.tensor.role.is_weight();
+            let group = Group { range: entry.range(), matrix, optimiser, is_decayed };
+            match groups.last_mut() {
+                Some(last) if group == (Group { range: entry.range(), ..last.clone() }) => {
+                    last.range.end = group.range.end;
+                }
+                _ => groups.push(group),
+            }
+        }
+        groups
     }
 
     /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.
@@ -153,6 +201,7 @@ mod tests {
     use weights::{Architecture, Model};
 
     use super::{Entry, Layout};
+    use crate::{ModelLayers, Optimiser};
 
     /// An architecture with all optional parts.
     fn complete() -> Architecture {
@@ -192,6 +241,51 @@ mod tests {
             ("block.2.excitation.output.bias", &[32]),
         ];
         assert_eq!(of_block, expected);
+    }
+
+    #[test]
+    fn muon_steps_the_matrices_of_hidden_layers_and_adamw_the_rest() {
+        let muon = Optimiser::Muon { momentum: 0.9 };
+        let others = |architecture: &Architecture| -> Vec<String> {
+            let layout = ModelLayers::new(architecture).unwrap().layout();
+            let groups = layout.groups(muon);
+            assert!(groups.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
+            let end = layout.parameters.last().unwrap().range().end;
+            assert_eq!((groups[0].range.start, groups.last().unwrap().range.end), (0, end));
+            let of = |entry: &Entry| groups.iter().find(|group| group.range.contains(&entry.offset)).unwrap();
+            for entry in &layout.parameters {
+                let group = of(entry);
+                assert_eq!(group.is_decayed, entry.tensor.role.is_weight());
+                assert_eq!(group.optimiser, if entry.is_hidden() { muon } else { Optimiser::adamw() });
+                let shape = &entry.tensor.shape;
+                let matrix = entry.is_hidden().then(|| [shape[0], shape[1..].iter().product()]);
+                assert_eq!(group.matrix, matrix, "{}", entry.tensor.name);
+            }
+            let weights = layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight() && !entry.is_hidden());
+            weights.map(|entry| entry.tensor.layer().to_owned()).collect()
+        };
+        let attention = weights::Design { attention: 1, attention_heads: 2, ..weights::Design::default() };
+        let alphazero = Architecture { design: attention, ..complete() };
+        assert_eq!(others(&alphazero), ["stem", "policy.output", "value.output"]);
+        let pooled = weights::Design { heads: weights::HeadKind::Pooled, ..attention };
+        let pooled = Architecture { design: pooled, actions: 41, ..complete() };
+        assert_eq!(others(&pooled), ["stem", "policy.output", "policy.rest", "value.output"]);
+        let stochastic = Architecture { model: Model::StochasticMuzero { support: 3, codes: 2 }, ..complete() };
+        let expected = [
+            "representation.input",
+            "dynamics.action",
+            "dynamics.input",
+            "policy.output",
+            "value.output",
+            "reward.output",
+            "afterstate.action",
+            "afterstate.input",
+            "encoder.input",
+            "afterstate_value.output",
+            "code.output",
+            "encoding.output",
+        ];
+        assert_eq!(others(&stochastic), expected);
     }
 
     #[test]

@@ -15,6 +15,13 @@ pub enum Optimiser {
         /// Shares of the mean before: in the step, and in the mean that is kept; each in `[0, 1)`.
         betas: [f64; 2],
     },
+    /// Momentum whose matrices are made orthogonal, for the weights of hidden layers
+    /// ([`Entry::is_hidden`](crate::Entry::is_hidden)), and [`adamw`](Self::adamw) for all other parameters (Jordan et
+    /// al. 2024), both with decoupled weight decay.
+    Muon {
+        /// Decay of the sum of gradients, in `[0, 1)`; 0.95 as published.
+        momentum: f64,
+    },
     /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, as L2 in the loss.
     Sgd {
         /// Decay of the sum of gradients, in `[0, 1)`.
@@ -49,7 +56,7 @@ impl Optimiser {
                 Ok(())
             }
             Self::Lion { betas } => betas.iter().try_for_each(|&beta| below_one("optimiser.betas", beta)),
-            Self::Sgd { momentum } => below_one("optimiser.momentum", momentum),
+            Self::Muon { momentum } | Self::Sgd { momentum } => below_one("optimiser.momentum", momentum),
         }
     }
 
@@ -60,6 +67,8 @@ impl Optimiser {
             Self::AdamW { .. } => &["first_moment.", "second_moment."],
             // That of AdamW has the same meaning; its second one keeps their checkpoints apart.
             Self::Lion { .. } => &["first_moment."],
+            // The first is that of AdamW where it steps, and the second is 0 elsewhere.
+            Self::Muon { .. } => &["momentum.", "second_moment."],
             Self::Sgd { .. } => &["momentum."],
         }
     }
@@ -68,7 +77,7 @@ impl Optimiser {
     #[must_use]
     pub fn moment_kinds(self) -> &'static [MomentKind] {
         match self {
-            Self::AdamW { .. } => &[MomentKind::Gradient, MomentKind::Square],
+            Self::AdamW { .. } | Self::Muon { .. } => &[MomentKind::Gradient, MomentKind::Square],
             Self::Lion { .. } | Self::Sgd { .. } => &[MomentKind::Gradient],
         }
     }
@@ -84,12 +93,17 @@ mod tests {
         assert!(Optimiser::AdamW { betas: [0.9, -0.1], epsilon: 1e-8 }.check().is_err());
         assert!(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 0.0 }.check().is_err());
         assert!(Optimiser::Lion { betas: [0.9, 1.0] }.check().is_err());
+        assert!(Optimiser::Muon { momentum: 1.0 }.check().unwrap_err().to_string().contains("optimiser.momentum"));
     }
 
     #[test]
     fn every_moment_has_a_name_and_a_meaning() {
-        for optimiser in [Optimiser::adamw(), Optimiser::lion(), Optimiser::Sgd { momentum: 0.9 }] {
+        let muon = Optimiser::Muon { momentum: 0.95 };
+        for optimiser in [Optimiser::adamw(), Optimiser::lion(), muon, Optimiser::Sgd { momentum: 0.9 }] {
             assert_eq!(optimiser.moment_names().len(), optimiser.moment_kinds().len());
+            let others = [Optimiser::adamw(), Optimiser::lion(), muon, Optimiser::Sgd { momentum: 0.9 }];
+            let same = others.into_iter().filter(|other| other.moment_names() == optimiser.moment_names());
+            assert_eq!(same.collect::<Vec<_>>(), [optimiser], "a checkpoint of another optimiser is refused");
         }
     }
 }

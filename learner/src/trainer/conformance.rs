@@ -52,6 +52,8 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
         alphazero_of(Design { heads: HeadKind::Pooled, ..Design::default() }),
         Subject { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..alphazero() },
         Subject { optimiser: Optimiser::lion(), moments: MomentFormat::Bf16, ..alphazero() },
+        Subject { optimiser: Optimiser::Muon { momentum: 0.95 }, ..alphazero() },
+        Subject { optimiser: Optimiser::Muon { momentum: 0.95 }, moments: MomentFormat::Int8, ..muzero() },
         Subject { optimiser: Optimiser::Sgd { momentum: 0.9 }, moments: MomentFormat::Int8, ..alphazero() },
         Subject {
             model: Model::AlphazeroReturns { support: 5 },

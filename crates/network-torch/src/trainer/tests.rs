@@ -75,6 +75,12 @@ fn sgd_learns_a_small_batch_by_heart() {
 }
 
 #[test]
+fn muon_learns_a_small_batch_by_heart() {
+    let muon = TrainerSettings { optimiser: Optimiser::Muon { momentum: 0.95 }, ..settings() };
+    learns_a_small_batch_by_heart(&complete(), muon, 60, 0.02);
+}
+
+#[test]
 fn bf16_learns_a_small_batch_by_heart() {
     let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
     learns_a_small_batch_by_heart(&small(), bf16.clone(), 60, 0.02);
@@ -138,6 +144,12 @@ fn adamw_goes_on_bit_for_bit_after_a_restore() {
 fn sgd_goes_on_bit_for_bit_after_a_restore() {
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
     goes_on_bit_for_bit_after_a_restore(&small(), sgd);
+}
+
+#[test]
+fn muon_goes_on_bit_for_bit_after_a_restore() {
+    let muon = TrainerSettings { optimiser: Optimiser::Muon { momentum: 0.95 }, ..settings() };
+    goes_on_bit_for_bit_after_a_restore(&complete(), muon);
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn trainer(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
     Trainer::new(architecture, settings, 1, 2).unwrap()
 }
 
+const MUON: Optimiser = Optimiser::Muon { momentum: 0.95 };
 const FORMATS: [MomentFormat; 3] = [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Int8];
 
 fn still() -> Instant {
@@ -40,7 +41,8 @@ fn files(trainer: &Trainer) -> Files {
 fn training_reduces_the_losses_of_a_batch() {
     let architecture = complete();
     let batch = batch(&architecture, 16, 3);
-    let optimisers = [(Optimiser::adamw(), 3e-3), (Optimiser::Sgd { momentum: 0.9 }, 3e-2), (Optimiser::lion(), 1e-3)];
+    let optimisers =
+        [(Optimiser::adamw(), 3e-3), (Optimiser::Sgd { momentum: 0.9 }, 3e-2), (Optimiser::lion(), 1e-3), (MUON, 3e-3)];
     for (optimiser, learning_rate) in optimisers {
         let after = FORMATS.map(|moments| {
             let settings = TrainerSettings { optimiser, learning_rate, moments, ..settings() };
@@ -122,22 +124,25 @@ fn gradients_are_cut_to_the_clip_norm() {
 #[test]
 fn the_number_of_threads_changes_no_bit_of_a_checkpoint() {
     let architecture = plain(6, 7);
-    let run = |threads: usize| {
-        let mut trainer = Trainer::new(&architecture, settings(), 1, threads).unwrap();
-        for seed in 0..3 {
-            step(&mut trainer, &batch(&architecture, 50, seed)).unwrap();
-        }
-        files(&trainer)
-    };
-    let one = run(1);
-    assert!(run(2) == one && run(5) == one);
+    for optimiser in [Optimiser::adamw(), MUON] {
+        let run = |threads: usize| {
+            let settings = TrainerSettings { optimiser, ..settings() };
+            let mut trainer = Trainer::new(&architecture, settings, 1, threads).unwrap();
+            for seed in 0..3 {
+                step(&mut trainer, &batch(&architecture, 50, seed)).unwrap();
+            }
+            files(&trainer)
+        };
+        let one = run(1);
+        assert!(run(2) == one && run(5) == one, "{optimiser:?}");
+    }
 }
 
 #[test]
 fn a_restored_trainer_continues_as_if_it_had_not_stopped() {
     let architecture = complete();
     let batches = [1, 2, 3, 4].map(|seed| batch(&architecture, 5, seed));
-    let optimisers = [Optimiser::adamw(), Optimiser::lion(), Optimiser::Sgd { momentum: 0.9 }];
+    let optimisers = [Optimiser::adamw(), Optimiser::lion(), MUON, Optimiser::Sgd { momentum: 0.9 }];
     for (optimiser, moments) in optimisers.iter().flat_map(|&optimiser| FORMATS.map(|moments| (optimiser, moments))) {
         let settings = || TrainerSettings { optimiser, moments, decay_steps: Some(6), ..TrainerSettings::default() };
         let mut uninterrupted = trainer(&architecture, settings());
@@ -321,7 +326,7 @@ fn a_checkpoint_resumes_with_moments_of_another_format_and_with_no_other_optimis
             let after = step(&mut second, &batch).unwrap().total;
             assert!(after < expected, "{from} to {to}: {after} after {expected}");
         }
-        for optimiser in [Optimiser::lion(), Optimiser::Sgd { momentum: 0.9 }] {
+        for optimiser in [Optimiser::lion(), MUON, Optimiser::Sgd { momentum: 0.9 }] {
             assert!(trainer(&architecture, TrainerSettings { optimiser, ..settings() }).load(&checkpoint).is_err());
         }
     }
