@@ -7,12 +7,11 @@
 use std::io::Write;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum as _;
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, Experience, MEAN_BATCH, PEAK_MEMORY, POSITIONS, SELF_PLAY, WHOLE};
-use crate::report::{Report, Unit, percent};
+use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, MEAN_BATCH, PEAK_MEMORY, POSITIONS, SELF_PLAY, WHOLE};
+use crate::report::{Report, Unit};
 use crate::{Turns, own_process};
 
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
@@ -22,7 +21,7 @@ const LEAVES_OF_ONE_GAME: usize = 8;
 type TakeAway = (&'static str, fn(&mut Args));
 
 /// The optimisations, in the order of their removal.
-const STEPS: [TakeAway; 10] = [
+const STEPS: [TakeAway; 9] = [
     ("nothing", |_| {}),
     ("symmetry reuse", |args| args.symmetry_reuse = false),
     ("the cache", |args| args.cache_positions = 0),
@@ -38,7 +37,6 @@ const STEPS: [TakeAway; 10] = [
         args.leaves = args.leaves.max(LEAVES_OF_ONE_GAME);
     }),
     ("batching", |args| args.leaves = 1),
-    ("compact experience", |args| args.experience = Experience::Dense),
 ];
 
 /// Measures, then prints and writes the report.
@@ -110,9 +108,8 @@ fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
             .value(EXPERIENCE, Unit::Bytes, value(index, EXPERIENCE));
     }
     report.finding(format!(
-        "Everything over nothing: **{:.1}×** in positions/s, **{}** less memory for a position's experience.",
+        "Everything over nothing: **{:.1}×** in positions/s.",
         ratio(value(0, POSITIONS), value(last, POSITIONS)).unwrap_or(f64::NAN),
-        percent(ratio(value(0, EXPERIENCE), value(last, EXPERIENCE)).map(|left| 1.0 - left)),
     ));
     report.plot("steps", POSITIONS, None, None);
     report
@@ -128,13 +125,11 @@ fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
     let Args { subtree_reuse, symmetry_reuse, device, precision, kernel, in_flight, .. } = args;
     let pin = if args.pin { "--pin" } else { "" };
-    let experience = args.experience.to_possible_value().expect("no form is hidden");
     let text = format!(
         "--whole-only --game {game} --channels {channels} --blocks {blocks} --threads {threads} --games {games} --leaves \
          {leaves} --simulations {simulations} --cache-positions {cache_positions} --subtree-reuse {subtree_reuse} \
-         --symmetry-reuse {symmetry_reuse} --experience {} --device {device} --precision {precision} --kernel {kernel} \
-         --in-flight {in_flight} {pin}",
-        experience.get_name()
+         --symmetry-reuse {symmetry_reuse} --device {device} --precision {precision} --kernel {kernel} \
+         --in-flight {in_flight} {pin}"
     );
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -164,11 +159,10 @@ mod tests {
         for (without, _) in STEPS {
             assert!(of(without, POSITIONS) > Some(0.0), "{without}: {ablation:?}");
         }
-        let last = "compact experience";
+        let last = "batching";
         assert_eq!((of(last, MEAN_BATCH), of(last, OVER_LAST)), (Some(1.0), Some(1.0)));
         let text = ablation.markdown();
-        assert!(text.contains("\n- without compact experience (libtorch"), "{text}");
-        assert!(of("nothing", EXPERIENCE) < of(last, EXPERIENCE), "{text}");
+        assert!(text.contains("\n- without batching (libtorch"), "{text}");
     }
 
     #[test]
@@ -181,11 +175,7 @@ mod tests {
             crate::Bench::try_parse_from(program.chain(arguments(&step))).unwrap();
             let read: Args = parsed(options.iter().map(String::as_str)).unwrap();
             assert_eq!(read.settings(), step.settings(), "without {without}");
-            assert_eq!(
-                (read.threads, read.cache_positions, read.experience),
-                (step.threads, step.cache_positions, step.experience),
-                "without {without}"
-            );
+            assert_eq!((read.threads, read.cache_positions), (step.threads, step.cache_positions), "without {without}");
             assert_eq!(
                 (read.kernel, read.precision, read.device, read.whole_only, read.in_flight, read.pin),
                 (step.kernel, step.precision, step.device, true, step.in_flight, step.pin),
@@ -196,10 +186,10 @@ mod tests {
 
     #[test]
     fn the_worth_of_an_ablation_step_is_the_speed_ratio_with_and_without_it() {
-        let reports = [(400.0, 50.0), (100.0, 50.0), (10.0, 500.0)].map(|(speed, bytes)| {
+        let reports = [400.0, 100.0, 10.0].map(|speed| {
             let mut report = Report::new("selfplay", "Self-play");
             let whole = report.at(SELF_PLAY, &[("self-play", &WHOLE)]);
-            whole.value(POSITIONS, Unit::PerSecond, speed).value(EXPERIENCE, Unit::Bytes, bytes);
+            whole.value(POSITIONS, Unit::PerSecond, speed);
             report
         });
         let named = ["nothing", "this", "that"].into_iter().zip(reports);
@@ -208,6 +198,6 @@ mod tests {
         let worth = |without| ablation.value("steps", &[("without", without)], WORTH);
         assert_eq!(["nothing", "this", "that"].map(worth), [None, Some(4.0), Some(10.0)]);
         let text = ablation.markdown();
-        assert!(text.contains("**40.0×** in positions/s, **90.0 %** less memory"), "{text}");
+        assert!(text.contains("**40.0×** in positions/s"), "{text}");
     }
 }

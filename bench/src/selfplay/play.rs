@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use ::selfplay::{Episodes, Round, Settings, SubtreeReuse, SymmetryReuse};
 use anyhow::Context as _;
 use evaluators::Backend;
+use experience::TrajectoryId;
 use game::{Action, Game};
 use inference::{Batch, Cache, Evaluator, WeightsCache};
 use network_cpu::KernelPreference;
@@ -14,7 +15,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use service::cpus::{self, Cpu};
 
-use super::experience::Kept;
 use super::{Args, EVALUATIONS, EXPERIENCE, MEAN_BATCH, POSITIONS};
 use crate::network::{LibtorchBackend, choose_evaluators, evaluations_per_second, random_weights};
 use crate::report::{Unit, Value};
@@ -77,7 +77,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         let player = |(thread, evaluator)| {
             let seed = args.turns.seed.wrapping_add(repeat << 32).wrapping_add(thread);
             let episodes = Episodes::new(self.game.clone(), args.settings(), 1.0, seed);
-            Player { game: self.game, evaluator, episodes, kept: Kept::new(args.experience) }
+            Player { game: self.game, evaluator, episodes, kept: (0, 0) }
         };
         let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();
         let cached = || cache.as_ref().map(|cache| cache.of(self.weights.manifest.digest.key()));
@@ -109,14 +109,14 @@ struct Player<'a, G: Game> {
     game: &'a G,
     evaluator: Box<dyn Evaluator>,
     episodes: Episodes<G>,
-    kept: Kept,
+    /// Bytes and positions of the finished episodes as trajectories.
+    kept: (usize, usize),
 }
 
 /// The results of self-play in one thread.
 struct Played {
     round: Round,
     seconds: f64,
-    /// Bytes and positions of the experience it kept.
     kept: (usize, usize),
 }
 
@@ -127,10 +127,12 @@ impl<G: Game> Player<'_, G> {
         while start.elapsed() < time {
             round += self.episodes.advance(self.evaluator.as_mut(), cache)?;
             for episode in self.episodes.drain_finished() {
-                self.kept.keep(self.game, episode)?;
+                let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
+                let bytes = episode.trajectory(id, &self.game.spec().name)?.bytes();
+                self.kept = (self.kept.0 + bytes, self.kept.1 + episode.steps.len());
             }
         }
-        Ok(Played { round, seconds: start.elapsed().as_secs_f64(), kept: self.kept.size() })
+        Ok(Played { round, seconds: start.elapsed().as_secs_f64(), kept: self.kept })
     }
 }
 
