@@ -222,9 +222,11 @@ impl TableService {
         let _ = self.log.try_send(LogCommand::Samples(self.main().limiter().counts().sampled));
         self.publish();
         if self.repetition_measured.is_none_or(|then| now.saturating_duration_since(then) >= REPETITION_INTERVAL) {
-            self.repetition_measured = Some(now);
             let newest = self.main().table().held().map(|held| held.trajectory);
-            Repetition::of(newest).iter().for_each(metrics::publish_repetition);
+            if let Some(found) = Repetition::of(newest) {
+                metrics::publish_repetition(&found);
+                self.repetition_measured = Some(now);
+            }
         }
     }
 

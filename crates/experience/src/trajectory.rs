@@ -195,8 +195,8 @@ impl Trajectory {
 
     /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode,
     /// whose positions were searched again. Kinds of steps stay, so that the trajectory has the same items; the
-    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations or positions:
-    /// those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier ones are
+    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations and no other
+    /// positions: those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier ones are
     /// about a policy and a prior that are no longer there.
     ///
     /// # Errors
@@ -222,8 +222,9 @@ impl Trajectory {
         same("outcome", format!("{:?}", self.outcome()), format!("{:?}", searched.outcome()))?;
         same("seed", self.episode().seed.to_string(), searched.episode().seed.to_string())?;
         same("plies", self.plies().to_string(), searched.plies().to_string())?;
-        let stays = [("observations", searched.has_observations()), ("positions", searched.positions().len() > 0)];
-        if let Some((field, _)) = stays.into_iter().find(|(_, is_sent)| *is_sent) {
+        let has_others = searched.positions().len() > 0 && !searched.positions().eq(self.positions());
+        let stays = [("observations", searched.has_observations()), ("positions", has_others)];
+        if let Some((field, _)) = stays.into_iter().find(|(_, is_refused)| *is_refused) {
             return Err(Invalid { field: field.to_owned(), reason: "stay as they are stored".to_owned() });
         }
         let mut actions = self.actions().zip(searched.actions()).enumerate();
@@ -419,6 +420,7 @@ mod tests {
         assert_eq!(Trajectory::parse(ID, revised.columns(), Limits::NONE), Ok(revised));
         let surprised = searched.with_positions(&[], &[0.75]).unwrap();
         assert_eq!(before.revised_by(&surprised).unwrap(), searched.with_positions(&[5], &[0.75]).unwrap());
+        assert_eq!(before.revised_by(&before), Ok(before.clone()));
         let error = before.revised_by(&searched.with_positions(&[6], &[]).unwrap()).unwrap_err();
         assert_eq!(error.field, "positions");
     }

@@ -1,7 +1,5 @@
 //! Planted bugs: each defect of the server is found within the number of seeds that stands beside it.
 
-use std::ops::Range;
-
 use replay_server::defect::Defect;
 
 use crate::oracle::Promise;
@@ -13,10 +11,9 @@ fn is_found(defect: Defect, seeds: u64, promises: &[Promise]) {
     is_found_by(defect, 0..seeds, promises);
 }
 
-fn is_found_by(defect: Defect, seeds: Range<u64>, promises: &[Promise]) {
-    let mut violations =
-        seeds.clone().filter_map(|seed| run_with(seed, &plan(seed), Story::Dropped, Some(defect)).violation);
-    let found = violations.next().unwrap_or_else(|| panic!("{defect:?} is not found by the seeds {seeds:?}"));
+fn is_found_by(defect: Defect, mut seeds: impl Iterator<Item = u64>, promises: &[Promise]) {
+    let found = seeds.find_map(|seed| run_with(seed, &plan(seed), Story::Dropped, Some(defect)).violation);
+    let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));
     assert!(promises.contains(&found.promise), "{defect:?} is found as {found}");
 }
 
@@ -115,8 +112,10 @@ fn stored_trajectories_without_items_are_found() {
 
 #[test]
 fn growth_of_tables_over_the_memory_limit_is_found() {
-    // One of the first 200 seeds, 147, finds it: those before take a minute.
-    is_found_by(Defect::GrowthNotCounted, 140..180, &[Promise::Memory]);
+    // Few seeds find it, and those before would take minutes. Where none of these does any more, because structures have
+    // other sizes, `cargo run --package simulator -- --defect GrowthNotCounted --all --seeds 1400` names others.
+    let seeds = [527, 707, 839, 931, 1071];
+    is_found_by(Defect::GrowthNotCounted, seeds.into_iter(), &[Promise::Memory]);
 }
 
 #[test]
