@@ -196,8 +196,8 @@ impl Trajectory {
     /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode,
     /// whose positions were searched again. Kinds of steps stay, so that the trajectory has the same items; the
     /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations and no other
-    /// positions: those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier ones are
-    /// about a policy and a prior that are no longer there.
+    /// positions: those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier
+    /// ones are about a policy and a prior that are no longer there.
     ///
     /// # Errors
     /// [`Invalid`] names the first field that the episodes do not share: id, game, outcome, seed, steps, actions,
