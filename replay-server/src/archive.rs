@@ -465,8 +465,8 @@ fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     here.prologue == there.prologue && !there.frames.iter().any(differs)
 }
 
-/// Returns true if a copy that agrees with a segment holds all of its records: a torn record in the copy may be longer
-/// than those that were written in its place since.
+/// Returns true if a copy that agrees with a segment holds all records of the segment: a torn record in the copy may be
+/// longer than the records that were written in the same place since.
 fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
     let offsets =
         |bytes| frame::scan(number, bytes).map_or(Vec::new(), |scan| scan.frames).into_iter().map(|(at, _)| at);

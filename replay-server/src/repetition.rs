@@ -1,18 +1,18 @@
-//! Measures how often the stored games repeat positions: self-play that has collapsed stores the same ones again and
+//! Measures how often stored games repeat positions: self-play that has collapsed stores a few positions again and
 //! again.
 
 use experience::{StepKind, Trajectory};
 
 /// The number of newest games that are measured.
 const GAMES_MAX: usize = 3_000;
-/// The number of samples from which on no older game is measured: it bounds memory and time, to some tens of
-/// milliseconds, however long games are.
+/// The number of samples from which on no older game is measured: it bounds memory and time, to about a tenth of a
+/// second, however long games are.
 const SAMPLES_MAX: usize = 1 << 20;
-/// The number of commonest positions whose samples are counted.
+/// The number of commonest positions that `top_1000_share` counts.
 const COMMONEST: usize = 1_000;
 /// The plies of a band; the last band has all later ones.
 const BAND_PLIES: usize = 8;
-/// The parts of the samples: those of games whose first step was searched, by bands of plies, and those of others.
+/// The parts of the samples: games whose first step was searched, by bands of plies, and all other games.
 const PARTS: [&str; 5] = ["empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other"];
 
 /// The repetition of positions among samples, which are full steps.
@@ -30,7 +30,8 @@ impl Repetition {
     pub(crate) fn of<'a>(newest_first: impl Iterator<Item = &'a Trajectory>) -> Option<Self> {
         let mut parts = PARTS.map(|_| Vec::new());
         let mut samples = 0;
-        for trajectory in newest_first.take(GAMES_MAX) {
+        let has_positions = |trajectory: &&Trajectory| trajectory.positions().len() > 0;
+        for trajectory in newest_first.take(GAMES_MAX).filter(has_positions) {
             let is_searched = |kind| !matches!(kind, StepKind::Opening);
             let is_from_empty = trajectory.steps().next().is_some_and(|step| is_searched(step.kind));
             for (ply, position) in trajectory.full_plies().zip(trajectory.positions()) {

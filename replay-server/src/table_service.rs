@@ -47,7 +47,7 @@ pub const IN_LOG_MAX: usize = 512;
 /// The capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
-/// The time between two measurements of repetition, each of which takes some milliseconds.
+/// The time between two measurements of repetition. One takes milliseconds, and at most about a tenth of a second.
 const REPETITION_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The table service, which owns the state of all tables.

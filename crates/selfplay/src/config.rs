@@ -170,7 +170,7 @@ pub struct SelfplaySection {
     /// The probability that an episode begins as a fork: with the first plies of an earlier episode of its slot and one
     /// random ply.
     pub fork_probability: f32,
-    /// The position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of its search.
+    /// The position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of the search.
     pub fork_positions: ForkPositions,
     /// The treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for
     /// the opponent).
@@ -183,7 +183,7 @@ pub struct SelfplaySection {
     pub resign_calibration_share: f32,
     /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
-    /// True to begin every full search at a fresh root, whose visits are then all made with its noise.
+    /// True to begin every full search at a fresh root: all visits are then made with the noise of that root.
     pub fresh_full_searches: bool,
     /// True to let one answer of the evaluator serve a position and its images under the symmetries of the game.
     pub symmetry_reuse: bool,

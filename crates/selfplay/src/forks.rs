@@ -1,11 +1,13 @@
 //! Forks: episodes that begin with the first plies of an earlier one (Go-Exploit, Trudeau and Bowling 2023; KataGo).
 //!
-//! Each slot forks from its own episodes, so that they do not depend on those of other slots.
+//! A slot forks from earlier episodes of the same slot, so that no episode depends on another slot.
 
 use std::collections::VecDeque;
 
 use experience::Step;
 use game::Action;
+use rand::distr::Distribution as _;
+use rand::distr::weighted::WeightedIndex;
 use rand::{Rng, RngExt};
 
 use crate::config::ForkPositions;
@@ -27,17 +29,14 @@ impl Forks {
         if last == 0 {
             return;
         }
-        let total: f32 = surprises[1..=last].iter().sum();
-        let plies = match positions {
-            ForkPositions::Surprise if total > 0.0 => {
-                let mut left = rng.random::<f32>() * total;
-                let drawn = (1..=last).find(|&ply| {
-                    left -= surprises[ply];
-                    left < 0.0
-                });
-                drawn.unwrap_or(last)
-            }
-            _ => rng.random_range(1..=last),
+        let by_surprise = match positions {
+            ForkPositions::Any => None,
+            // An episode without surprises forks anywhere.
+            ForkPositions::Surprise => WeightedIndex::new(&surprises[1..=last]).ok(),
+        };
+        let plies = match by_surprise {
+            Some(weights) => 1 + weights.sample(rng),
+            None => rng.random_range(1..=last),
         };
         if self.0.len() == KEPT_MAX {
             self.0.pop_front();

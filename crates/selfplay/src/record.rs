@@ -5,6 +5,8 @@
 
 use experience::{ActionProbability, POLICY_ENTRIES_MAX, Step, StepKind, WeightsVersion, bound_policies};
 use game::{Action, Game, Outcome, Player, Players, mix};
+use rand::distr::Distribution as _;
+use rand::distr::weighted::WeightedIndex;
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -348,7 +350,7 @@ fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl Fn
     None
 }
 
-/// Draws one of the actions that `accepts` in proportion to its weight, `[actions]`; `None` if it accepts none.
+/// Draws one of the actions that `accepts` in proportion to `weights`, `[actions]`; `None` if it accepts none.
 /// Consumes `weights`.
 fn draw_weighted(
     actions: &[Action],
@@ -357,13 +359,7 @@ fn draw_weighted(
     mut accepts: impl FnMut(Action) -> bool,
 ) -> Option<Action> {
     loop {
-        let mut left = rng.random::<f32>() * weights.iter().sum::<f32>();
-        let drawn = (0..actions.len()).filter(|&index| weights[index] > 0.0).find(|&index| {
-            left -= weights[index];
-            left < 0.0
-        });
-        // Rounding may leave a rest.
-        let index = drawn.or_else(|| weights.iter().rposition(|&weight| weight > 0.0))?;
+        let index = WeightedIndex::new(&*weights).ok()?.sample(rng);
         if accepts(actions[index]) {
             return Some(actions[index]);
         }

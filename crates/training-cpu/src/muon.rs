@@ -1,4 +1,4 @@
-//! The step of Muon on a matrix: its direction made orthogonal by products of float32.
+//! The step of Muon on a matrix, with the direction made orthogonal by products of float32.
 
 use std::cell::RefCell;
 

@@ -6,7 +6,7 @@ use experience::Trajectory;
 use super::memory;
 
 /// The number of items held of each position, which draws that merge equal positions need. The map is never iterated,
-/// so its unseeded hashes cannot affect any order.
+/// so unseeded hashes cannot affect any order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct PositionCounts(HashMap<u64, u32, BuildHasherDefault<DefaultHasher>>);
 

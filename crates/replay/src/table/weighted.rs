@@ -1,7 +1,7 @@
-//! Uniform draws whose items have weights by their positions and the surprises of their searches.
+//! Uniform draws in which positions and surprises of searches weigh items.
 //!
-//! An item is drawn uniformly, which draws its trajectory by the number of its items; surprises then choose among the
-//! items of the trajectory, and an item that is not accepted by the weight of its position is drawn again.
+//! A uniform draw of an item draws a trajectory by the number of items; surprises then choose among the items of the
+//! trajectory, and an item that the weight of the position does not accept is drawn again.
 
 use rand::{Rng, RngExt};
 
@@ -11,7 +11,7 @@ use super::draw::{Odds, Pick};
 /// The maximum number of draws of one item. Where each is accepted with a probability of a tenth, one item in 10^6 is
 /// taken although it was not.
 const TRIES_MAX: usize = 128;
-/// The maximum weight of an item by its surprise: one odd search must not make up a batch.
+/// The maximum weight by surprise: one odd search must not make up a batch.
 const SURPRISE_WEIGHT_MAX: f64 = 8.0;
 
 impl Table {
@@ -27,7 +27,7 @@ impl Table {
         }
     }
 
-    /// Replaces a located item by one of its trajectory that may be drawn, by their weights. O(items of a trajectory).
+    /// Replaces a located item by a weighted draw from the drawable items of the trajectory. O(items of a trajectory).
     fn prefer_surprising(&self, pick: &mut Pick, odds: Odds, rng: &mut (impl Rng + ?Sized)) {
         let share = self.settings.surprise_share;
         let (Odds::Even { items }, true) = (odds, share > 0.0) else { return };
@@ -56,7 +56,7 @@ impl Table {
         pick.number = drawn.map_or(pick.number, |(item, _)| entry.first + item as u64);
     }
 
-    /// Returns the weight of a located item by its position, at most 1; one whose position is unknown has 1.
+    /// Returns the weight of the position of a located item: at most 1, and 1 if the position is unknown.
     fn position_weight(&self, pick: Pick) -> f64 {
         let Some(positions) = &self.positions else { return 1.0 };
         let entry = &self.entries[pick.at];
