@@ -158,7 +158,23 @@ fn discount(mover: Player, next: Player) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use game::Game as _;
+    use games::TicTacToe;
+
     use super::*;
+
+    #[test]
+    fn nothing_is_proven_in_games_scored_by_rewards() {
+        let outcome = TicTacToe::new().spec().clone();
+        let rewards = Spec { scoring: Scoring::Rewards, ..outcome.clone() };
+        let search = SearchSettings { solver: Solver::On, values: ValueRange::Board, ..SearchSettings::default() };
+        let of = |spec| {
+            let SearchSettings { solver, values, .. } = settings_by_rules(spec, &search);
+            (solver, values)
+        };
+        assert_eq!(of(&rewards), (Solver::Off, ValueRange::Normalised));
+        assert_eq!(of(&outcome), (Solver::On, ValueRange::Board));
+    }
 
     #[test]
     fn priors_of_the_allowed_actions_sum_to_one_even_if_all_are_zero() {

@@ -265,3 +265,19 @@ fn layout(environments: &dyn Environments) -> Option<ObservationLayout> {
     };
     Some(ObservationLayout { element, frame_values: spec.observation.len() / stack, stack })
 }
+
+#[cfg(test)]
+mod tests {
+    use games::TicTacToe;
+    use search::{Settings as SearchSettings, Solver, ValueRange};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_proven_with_a_learned_model() {
+        let search = SearchSettings { solver: Solver::On, values: ValueRange::Board, ..SearchSettings::default() };
+        let episodes = LatentEpisodes::new(TicTacToe::new(), Settings { search, ..Settings::default() }, 1.0, 7);
+        let SearchSettings { solver, values, .. } = episodes.settings.search;
+        assert_eq!((solver, values), (Solver::Off, ValueRange::Normalised));
+    }
+}

@@ -7,6 +7,7 @@ use experience::{
 use game::{Action, Outcome};
 use games::{ConnectFour, TicTacToe};
 use inference::{Cache, Hashing, Wdl};
+use rand::RngExt as _;
 use rand_chacha::rand_core::SeedableRng as _;
 use search::{Dirichlet, SearchAlgorithm};
 
@@ -370,4 +371,12 @@ fn what_is_no_searched_episode_of_the_game_is_refused() {
     let other = played(&TicTacToe::new(), 1).remove(0);
     assert_eq!(reanalysis.push(&other), Err(Unusable::OtherGame("tic_tac_toe".to_owned())));
     assert!(reanalysis.is_idle());
+}
+
+#[test]
+fn every_position_of_every_trajectory_has_random_numbers_of_its_own() {
+    let trajectories = played(&ConnectFour::new(), 4);
+    let positions = trajectories.iter().flat_map(|trajectory| (0..4).map(move |ply| (trajectory, ply)));
+    let firsts = positions.map(|(trajectory, ply)| generator(7, trajectory, ply).random::<u64>());
+    assert_eq!(firsts.collect::<BTreeSet<u64>>().len(), 16);
 }
