@@ -112,10 +112,8 @@ fn stored_trajectories_without_items_are_found() {
 
 #[test]
 fn growth_of_tables_over_the_memory_limit_is_found() {
-    // Few seeds find it, and those before would take minutes. Where none of these does any more, because structures
-    // have other sizes, `cargo run --package simulator -- --defect GrowthNotCounted --all --seeds 1400` names others.
-    let seeds = [527, 707, 839, 931, 1071];
-    is_found_by(Defect::GrowthNotCounted, seeds.into_iter(), &[Promise::Memory]);
+    // Only seeds with a tight limit can find it; about one in forty of them does.
+    is_found_by(Defect::GrowthNotCounted, (3..1600).step_by(4), &[Promise::Memory]);
 }
 
 #[test]
