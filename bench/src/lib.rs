@@ -3,20 +3,17 @@
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
 //! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
-//! [`batch`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
+//! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
 //! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
-pub mod batch;
-pub mod feed;
 pub mod fleet;
 pub mod hardware;
 pub mod hostile;
 pub mod inference;
 pub mod kernel;
 pub mod learner;
-mod learner_process;
 mod machine;
 pub mod merging;
 pub mod muzero;
@@ -84,16 +81,9 @@ enum Part {
     /// Attacks a server; started by `hostile` in a process of its own.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training steps on the CPU: the kernels and libtorch beside PyTorch, eager and compiled.
-    Learner(self::learner::Args),
-    /// Training steps on the CPU by sizes of batches and micro-batches: speed and memory of a run's network, and the
-    /// settings of the fastest within the memory.
-    Batch(batch::Args),
-    /// Training steps of one size; started by `batch` in a process of its own.
-    #[command(hide = true)]
-    BatchStep(batch::step::Args),
-    /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
-    Feed(feed::Args),
+    /// Training on the CPU: steps of the kernels and libtorch beside PyTorch, a learner beside a replay server, sizes of
+    /// batches.
+    Learner(Box<self::learner::Args>),
 }
 
 impl Bench {
@@ -118,9 +108,6 @@ impl Bench {
             Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
             Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
             Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
-            Part::Batch(args) => batch::run(&args, &mut io::stdout().lock()),
-            Part::BatchStep(args) => batch::step::run(&args, &mut io::stdout().lock()),
-            Part::Feed(args) => feed::run(&args, &mut io::stdout().lock()),
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     check(args)?;
     args.destination.run("phases", out, |_| {
-        let measured = training_run::measure(&args.run, Rating::On)?;
+        let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
         let mut report = report(args, &measured);
         if args.placement {
             add_placement(&mut report, args, &measured)?;
@@ -64,7 +64,7 @@ fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyho
     if placement::add(report, game, window, &shares::rates(window)) == Placement::Accelerated {
         let mut on_the_cpu = args.run.clone();
         on_the_cpu.sets.extend(placement::ON_THE_CPU.map(str::to_owned));
-        let measured = training_run::measure(&on_the_cpu, Rating::On)?;
+        let measured = training_run::measure(&on_the_cpu, Rating::On, |_| Ok(()))?;
         report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window));
     }
     Ok(())

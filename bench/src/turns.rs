@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 /// The choice of the reported turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Turn {
     /// The median: the expected speed of this machine.
     #[default]
@@ -37,7 +38,7 @@ impl Turn {
 }
 
 /// The turns of the compared measurements, which alternate.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args, serde::Serialize)]
 pub struct Turns {
     /// The duration of each measurement.
     #[arg(long, default_value_t = 1.0)]

@@ -1,8 +1,10 @@
-//! The conditions under which backends are compared.
+//! The conditions under which backends are compared, and what was measured under them.
 
 use network_torch::Precision;
 
+use super::backend::Backend;
 use crate::network::NetworkSize;
+use crate::training_run;
 
 /// The conditions under which backends are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,4 +22,33 @@ impl std::fmt::Display for Case {
         let plural = if *threads == 1 { "" } else { "s" };
         write!(f, "{network}, batch {batch}, {precision}, {threads} thread{plural}")
     }
+}
+
+/// The measurements of a case.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) case: Case,
+    /// Those of steps from memory, if they were asked for.
+    pub(super) outcomes: Vec<(Backend, Outcome)>,
+    /// That of a learner beside a replay server, if it was asked for.
+    pub(super) live: Option<anyhow::Result<training_run::Measured>>,
+}
+
+/// The result of one backend.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// Positions/s.
+    Measured {
+        /// Those of the median turn.
+        median: f64,
+        /// Those of the fastest turn.
+        fastest: f64,
+        /// The instructions or the memory format that the backend computes with.
+        details: String,
+    },
+    /// The backend cannot take these steps.
+    NotMeasured {
+        /// The reason, in words.
+        reason: String,
+    },
 }

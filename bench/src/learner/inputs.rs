@@ -68,7 +68,7 @@ impl Inputs {
 }
 
 /// Positions of random zeros and ones with random targets, which depend on the seed alone.
-pub(crate) fn random_batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
+pub(super) fn random_batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let cells = positions * planes * height * width;

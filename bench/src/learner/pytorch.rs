@@ -1,7 +1,7 @@
 //! PyTorch in a process of its own: a Python program that takes the training steps, in a virtual environment.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -68,7 +68,7 @@ impl PyTorch {
         let program = folder.join("train.py");
         std::fs::write(&program, PROGRAM).with_context(|| format!("write {}", program.display()))?;
         let mut command = Command::new(python);
-        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR);
+        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
         // Later runs find compiled code there. One thread compiles, so that none is left.
         command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");

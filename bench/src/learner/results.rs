@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::backend::Backend;
-use super::case::Case;
+use super::case::{Case, Measured, Outcome};
 use super::live;
-use super::measured::{Measured, Outcome};
-use crate::{Turns, machine};
+use crate::{Turns, machine, training_run};
 
 /// The first line. A field holds no comma, so that none needs quotes.
 const HEADING: &str = "network,batch,precision,threads,backend,positions_per_second_median,positions_per_second_fastest,\
@@ -83,8 +82,8 @@ impl Results {
             let (key, note) = (key(case, &backend.to_string()), field(note));
             rows.push(format!("{key},{speeds},{repeats},{seconds},{},{note}", self.cpu));
         }
-        if let Some(Ok(live::Speed { positions_per_second, seconds, .. })) = live {
-            let speed = format!("{positions_per_second:.1}");
+        if let Some(Ok(training_run::Measured { window, .. })) = live {
+            let (speed, seconds) = (format!("{:.1}", live::speed(window)), window.seconds);
             rows.push(format!("{},{speed},{speed},1,{seconds:.1},{},", key(case, LIVE), self.cpu));
         }
         rows.iter().try_for_each(|row| self.write(row))?;

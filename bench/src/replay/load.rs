@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
+use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, TableStats, Writer, WriterSettings};
 use tokio::task::JoinSet;
 
 use super::Args;
@@ -14,6 +14,8 @@ const WARM_UP: f64 = 0.25;
 const PREFETCH: usize = 4;
 /// The longest wait for the last acknowledgements, also for those of a thousand actors.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The interval between two looks at a server that starts.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of writers that fill a table, and the maximum number of unacknowledged trajectories of each.
 const FILLERS: (usize, usize) = (4, 256);
 
@@ -101,13 +103,25 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
     Loaded { speed, took }
 }
 
+/// Returns the statistics of the table, once the server answers.
+async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
+    let (inspector, deadline) = (Inspector::new(endpoint)?, Instant::now() + PATIENCE);
+    loop {
+        match inspector.stats().await {
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+            Ok(stats) => return Ok(stats),
+        }
+    }
+}
+
 /// Inserts until the table holds at least `positions` positions.
 ///
 /// # Errors
 /// A server that does not answer.
 pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyhow::Result<()> {
     let (writers, in_flight) = FILLERS;
-    let stats = Inspector::new(endpoint)?.stats().await?;
+    let stats = stats(endpoint).await?;
     let missing = positions.saturating_sub(stats.items).div_ceil(games.steps() as u64);
     let epoch = stats.trajectories_inserted_total + 1;
     let mut tasks = JoinSet::new();
