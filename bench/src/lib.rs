@@ -2,7 +2,7 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
+//! [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
 //! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
 //! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
 
@@ -15,7 +15,6 @@ pub mod inference;
 pub mod kernel;
 pub mod learner;
 mod machine;
-pub mod merging;
 pub mod muzero;
 mod network;
 pub mod output;
@@ -54,10 +53,8 @@ enum Part {
     Replay(self::replay::Args),
     /// The inference server over loopback, as a share of the speed of the same evaluator in a process.
     Inference(self::inference::Args),
-    /// Self-play, as a share of the speed of its evaluator alone.
-    Selfplay(self::selfplay::Args),
-    /// Self-play on a simulated accelerator: merged requests beside a batch for each thread, and new weights.
-    Merging(merging::Args),
+    /// Self-play, as a share of the speed of its evaluator alone or of a simulated accelerator.
+    Selfplay(Box<self::selfplay::Args>),
     /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
     /// The search tree alone, with an evaluator of constant answers.
@@ -96,7 +93,6 @@ impl Bench {
             Part::Replay(args) => self::replay::run(&args, &mut io::stdout().lock()),
             Part::Inference(args) => self::inference::run(&args, &mut io::stdout().lock()),
             Part::Selfplay(args) => self::selfplay::run(&args, &mut io::stdout().lock()),
-            Part::Merging(args) => merging::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => self::search::run(&args, &mut io::stdout().lock()),
             Part::Muzero(args) => muzero::run(&args, &mut io::stdout().lock()),

@@ -9,6 +9,7 @@
 
 pub mod ablation;
 mod play;
+pub mod simulated;
 
 use std::io::Write;
 
@@ -22,7 +23,8 @@ use network_torch::{DevicePreference, PrecisionPreference};
 use crate::output::Destination;
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::{Turns, machine};
-use play::Contestants;
+use play::{Contestants, Swap};
+use simulated::SimulatedArgs;
 
 /// Options of `zerofleet bench selfplay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -84,6 +86,9 @@ pub struct Args {
     /// Pins each thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
+    /// Self-play on a simulated accelerator.
+    #[command(flatten)]
+    pub simulated: SimulatedArgs,
     /// The destination of the report.
     #[command(flatten)]
     pub destination: Destination,
@@ -107,6 +112,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.check()?;
+    if args.simulated.simulate {
+        return with_game!(args.game, |game| simulated::measure(&game, args));
+    }
     with_game!(args.game, |game| measure_game(&game, args))
 }
 
@@ -125,8 +133,8 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
     let (time, turn) = (args.turns.time()?, args.turns.turn);
     let plain = Args { cache_positions: 0, subtree_reuse: false, symmetry_reuse: false, ..args.clone() };
     let contestants = Contestants::new(game, args)?;
-    let engines: [(&str, &dyn Backend); 2] =
-        [("of self-play", &*contestants.selfplay), ("libtorch", &*contestants.libtorch)];
+    let (selfplay, libtorch) = contestants.backends()?;
+    let engines: [(&str, &dyn Backend); 2] = [("of self-play", &*selfplay), ("libtorch", &*libtorch)];
 
     let mut alone = vec![[Vec::new(), Vec::new()]; args.batches.len()];
     let (mut plain_speeds, mut whole_speeds) = (Vec::new(), Vec::new());
@@ -137,24 +145,20 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
                     speeds.push(contestants.alone(backend, batch, time)?);
                 }
             }
-            plain_speeds.push(contestants.play(&plain, repeat, time)?);
+            plain_speeds.push(contestants.play(&*selfplay, &plain, repeat, time, Swap::Never)?);
         }
-        whole_speeds.push(contestants.play(args, repeat, time)?);
+        whole_speeds.push(contestants.play(&*selfplay, args, repeat, time, Swap::Never)?);
     }
 
     let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");
-    report.set("game", &game.spec().name);
     report.set("network", format!("{}x{}", args.blocks, args.channels));
-    report.set("threads", contestants.threads);
-    report.set("games per thread", args.games);
-    report.set("leaves per batch", args.leaves);
-    report.set("simulations", args.simulations);
-    report.note(format!("{ENGINE}{}", contestants.evaluator_name()?));
-    report.note(format!("libtorch: {}", contestants.libtorch.describe()));
+    contestants.describe(&mut report);
+    report.note(format!("{ENGINE}{}", contestants.evaluator_name(&*selfplay)?));
+    report.note(format!("libtorch: {}", libtorch.describe()));
     if args.pin {
         report.note("each thread stays on a cpu of its own");
     }
-    if let Some(in_flight) = contestants.libtorch.0.in_flight() {
+    if let Some(in_flight) = libtorch.0.in_flight() {
         report.note(format!("batches of libtorch in flight: at most {in_flight}"));
     }
     report.note_turns(args.turns);
