@@ -12,11 +12,20 @@ use crate::report::Report;
 /// # Errors
 /// A process that cannot be started, that fails, or that prints something else.
 pub(crate) fn report(arguments: &[String]) -> anyhow::Result<Report> {
-    let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    let output = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = command(arguments)?.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
     serde_json::from_slice(&output.stdout).context("read what the process measured")
+}
+
+/// Returns the command that runs this program with `arguments`.
+///
+/// # Errors
+/// The system does not name this program.
+pub(crate) fn command(arguments: &[String]) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.args(arguments);
+    Ok(command)
 }
 
 /// Returns options as the words of a command line, `--name value` for each field that has a value, and for each element

@@ -121,14 +121,14 @@ async fn measure_writers(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
+    let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), f64::INFINITY, time);
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.turns.repeats {
-        inserts.push(load::insert(&server, games, writers, args.in_flight, time).await?.speed);
-        latencies.push(load::insert(&server, games, writers, 1, time).await?);
+        inserts.push(insert(args.in_flight).await?.speed);
+        latencies.push(insert(1).await?);
         alone.push(load::sample(&server, args, time).await);
-        let sampling = load::sample(&server, args, time);
-        let (inserted, sampled) = tokio::join!(load::insert(&server, games, writers, args.in_flight, time), sampling);
+        let (inserted, sampled) = tokio::join!(insert(args.in_flight), load::sample(&server, args, time));
         inserted?;
         beside.push(sampled);
     }

@@ -3,7 +3,7 @@
 //! A missing or failing engine is reported with its reason; it never fails the benchmark.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -49,7 +49,7 @@ impl Peers {
         let script = folder.join("peers.py");
         std::fs::write(&script, SCRIPT).with_context(|| format!("write {}", script.display()))?;
         let mut command = Command::new(python);
-        command.arg(script).arg(threads.to_string()).arg(seed.to_string());
+        command.arg(script).arg(threads.to_string()).arg(seed.to_string()).stderr(Stdio::null());
         Self::converse(command, PATIENCE)
     }
 

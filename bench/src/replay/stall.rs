@@ -35,7 +35,7 @@ pub(super) async fn measure(
     load::fill(&server.endpoint, games, POSITIONS).await?;
     let time = Duration::from_secs_f64(seconds);
     let load = async || -> anyhow::Result<(f64, f64)> {
-        let inserting = load::insert(&server, games, 1, args.in_flight, time);
+        let inserting = load::insert(&server.endpoint, games, (1, args.in_flight), f64::INFINITY, time);
         let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, &args, time));
         Ok((inserted?.speed, sampled.speed))
     };
