@@ -18,7 +18,7 @@ use network_torch::{DenseShape, Operation};
 use crate::network::{NetworkSize, numbers};
 use crate::output::Destination;
 use crate::report::{Report, Unit};
-use crate::series::{Limits, Speed, Speeds};
+use crate::series::{Limits, Speed, Speeds, measure_in_turns};
 use crate::{Turns, ascending, machine};
 use setting::Setting;
 use workload::{Kind, Means, Workload};
@@ -99,15 +99,7 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
             Workload::Operation(_) => &elements,
             Workload::Tower(..) | Workload::Dense(_) => &batches,
         };
-        let mut all = workload.series(&means);
-        for _ in 0..args.turns.repeats {
-            for &size in sizes {
-                for series in &mut all {
-                    series.measure(size, limits);
-                }
-            }
-        }
-        let settings: Vec<Speeds<Setting>> = all.iter().map(|series| series.speeds(args.turns.turn)).collect();
+        let settings = measure_in_turns(workload.series(&means), sizes, limits, args.turns);
         add(&mut report, &name, kind, &settings);
         report.plot(&name, kind.metric, Some(kind.sizes), None);
         so_far(&report)?;

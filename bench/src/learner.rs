@@ -26,11 +26,11 @@ use network_torch::Precision;
 use crate::network::NetworkSize;
 use crate::output::Destination;
 use crate::report::Report;
-use crate::series::{Limits, Series};
+use crate::series::{Limits, Series, Speeds};
 use crate::training_run::TemporaryFolder;
 use crate::turns::Turn;
 use crate::{Turns, ascending};
-use backend::{Backend, Prepared};
+use backend::Backend;
 use case::{Case, Measured, Outcome};
 use inputs::Inputs;
 use live::LiveArgs;
@@ -199,11 +199,8 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
             }
             Ok(prepared)
         });
-        let (work, details) = match prepared {
-            Ok(Prepared { work, details, .. }) => (Ok(work), details),
-            Err(error) => (Err(error), String::new()),
-        };
-        (details, Series::new(backend, 1, work))
+        let details = prepared.as_ref().map(|prepared| prepared.details.clone()).unwrap_or_default();
+        (details, Series::new(backend, 1, prepared.map(|prepared| prepared.work)))
     };
     let mut all: Vec<(String, Series<Backend>)> = args.backends.iter().map(&mut prepare).collect();
     for _ in 0..args.turns.repeats {
@@ -213,11 +210,9 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
     }
     let outcome = |(details, series): (String, Series<Backend>)| {
         let [median, fastest] = [Turn::Median, Turn::Best].map(|turn| series.speeds(turn));
-        let speeds = median.at(inputs.case.batch).zip(fastest.at(inputs.case.batch));
-        let outcome = match (speeds, median.not_measured) {
-            (Some((median, fastest)), None) => Outcome::Measured { median, fastest, details },
-            (_, reason) => Outcome::NotMeasured { reason: reason.unwrap_or_default() },
-        };
+        let speed = |speeds: &Speeds<Backend>| speeds.at(inputs.case.batch).filter(|_| speeds.not_measured.is_none());
+        let (median_speed, fastest) = (speed(&median), speed(&fastest));
+        let outcome = Outcome { median: median_speed, fastest, note: median.not_measured.unwrap_or(details) };
         (series.label, outcome)
     };
     all.into_iter().map(outcome).collect()

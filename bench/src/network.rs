@@ -94,21 +94,10 @@ pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[usize; N]> {
 /// # Errors
 /// An invalid size of a network.
 pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: u64) -> anyhow::Result<Published> {
-    let shape = spec.observation;
-    let architecture = Architecture {
-        game: spec.name.clone(),
-        planes: shape.planes,
-        height: shape.height,
-        width: shape.width,
-        actions: spec.actions,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    published(architecture, seed)
+    let ObservationShape { planes, height, width } = spec.observation;
+    let size = NetworkSize { blocks, channels, height, width };
+    let (game, actions) = (spec.name.clone(), spec.actions);
+    published(Architecture { game, planes, actions, ..size.architecture() }, seed)
 }
 
 /// Creates a network of random weights, which depend on the seed alone, as the first published version.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::Turn;
+use crate::{Turn, Turns};
 
 /// A computation that is timed at several sizes.
 pub(crate) struct Work {
@@ -99,6 +99,23 @@ impl<L: Clone> Series<L> {
         let speeds = self.rates.iter().filter_map(speed).collect();
         Speeds { label: self.label.clone(), speeds, not_measured: self.failure.clone() }
     }
+}
+
+/// Measures turns of all series at all sizes, alternating, and returns the speeds of the reported turns.
+pub(crate) fn measure_in_turns<L: Clone>(
+    mut all: Vec<Series<L>>,
+    sizes: &[usize],
+    limits: Limits,
+    turns: Turns,
+) -> Vec<Speeds<L>> {
+    for _ in 0..turns.repeats {
+        for &size in sizes {
+            for series in &mut all {
+                series.measure(size, limits);
+            }
+        }
+    }
+    all.iter().map(|series| series.speeds(turns.turn)).collect()
 }
 
 impl<L> Speeds<L> {

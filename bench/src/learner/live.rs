@@ -107,8 +107,6 @@ pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<
 
 /// The section of learners beside a replay server.
 pub(super) const LIVE: &str = "live from a replay server";
-const PREPARING: &str = "preparing threads";
-const WRITING: &str = "writing thread";
 const PROCESSES: &str = "processes";
 
 /// The dimensions of a row of a case.
@@ -137,6 +135,13 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let all = wait + train + publish;
     let simulated_us = config.learner.simulated_step_us as f64;
     let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
+    let (trained, prepare) =
+        (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
+    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
+    // On a CPU one thread prepares unless the settings have another number.
+    let preparing_threads = config.learner.prepare_threads.max(1);
+    let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
+    let writing = |what| learner("write_seconds_total", &[("what", what)]) / window.seconds;
     report
         .at(LIVE, &at(case, "steps", if bound.is_some() { &"simulated" } else { &"kernels" }))
         .value(SPEED, Unit::PerSecond, speed(window))
@@ -144,24 +149,13 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
         .value("of the fastest possible", Unit::Share, bound.map(|bound| speed(window) / bound))
         .value("waiting for data", Unit::Share, wait / all)
         .value("copying for weights and checkpoints", Unit::Share, publish / all)
-        .value("share lost", Unit::Share, (wait + publish) / all);
-
-    let (trained, prepare) =
-        (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
-    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
-    // On a CPU one thread prepares unless the settings have another number.
-    let threads = config.learner.prepare_threads.max(1);
-    report
-        .at(PREPARING, &at(case, "preparing threads", &threads))
-        .value("positions/s of one busy thread", Unit::PerSecond, (prepare > 0.0).then(|| trained / prepare))
-        .value("positions/s per core", Unit::PerSecond, cores.map(|cpu| trained / cpu))
-        .value("busy", Unit::Share, prepare / (window.seconds * threads as f64));
-    for what in ["weights", "checkpoint"] {
-        report
-            .at(WRITING, &at(case, "file", &what))
-            .value("busy", Unit::Share, learner("write_seconds_total", &[("what", what)]) / window.seconds)
-            .value("skipped", Unit::Count, learner("writes_skipped_total", &[("what", what)]));
-    }
+        .value("share lost", Unit::Share, (wait + publish) / all)
+        .value("positions/s of one busy preparing thread", Unit::PerSecond, (prepare > 0.0).then(|| trained / prepare))
+        .value("positions/s per core of preparing threads", Unit::PerSecond, cores.map(|cpu| trained / cpu))
+        .value("preparing threads busy", Unit::Share, prepare / (window.seconds * preparing_threads as f64))
+        .value("busy writing weights", Unit::Share, writing("weights"))
+        .value("busy writing checkpoints", Unit::Share, writing("checkpoint"))
+        .value("writes skipped", Unit::Count, skipped.iter().sum::<f64>());
     for (begin, end) in window.processes().filter(|(_, end)| end.role != Role::Actor) {
         let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
         let usage = begin.usage.as_ref().zip(end.usage.as_ref());
@@ -217,10 +211,9 @@ pub(super) mod tests {
         let training = |metric| value(LIVE, ("steps", "simulated"), metric);
         assert_eq!((training("positions/s"), training("of the fastest possible")), (10_240.0, 0.2));
         assert_eq!((training("waiting for data"), training("share lost")), (0.1, 0.2));
-        let preparing = |metric| value(PREPARING, ("preparing threads", "2"), metric);
-        assert_eq!(preparing("positions/s of one busy thread"), 25_600.0);
-        assert!((preparing("positions/s per core") - 102_400.0 / 3.0).abs() < 1e-6);
-        assert_eq!(preparing("busy"), 0.2);
+        assert_eq!(training("positions/s of one busy preparing thread"), 25_600.0);
+        assert!((training("positions/s per core of preparing threads") - 102_400.0 / 3.0).abs() < 1e-6);
+        assert_eq!(training("preparing threads busy"), 0.2);
         assert!(report.rows.iter().any(|row| row.section == PROCESSES && row.unit == Unit::Cores), "{report:?}");
     }
 

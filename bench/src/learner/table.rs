@@ -38,15 +38,8 @@ pub(super) fn empty_report(args: &Args) -> Report {
 /// Adds the measurements of a case.
 pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     let Measured { case, outcomes, live } = measured;
-    let reported = |outcome: &Outcome| match (outcome, turn) {
-        (Outcome::NotMeasured { .. }, _) => None,
-        (Outcome::Measured { median, .. }, Turn::Median) => Some(*median),
-        (Outcome::Measured { fastest, .. }, Turn::Best) => Some(*fastest),
-    };
-    let fastest = |outcome: &Outcome| match outcome {
-        Outcome::NotMeasured { .. } => None,
-        Outcome::Measured { fastest, .. } => Some(*fastest),
-    };
+    let fastest = |outcome: &Outcome| outcome.fastest;
+    let reported = |outcome: &Outcome| if turn == Turn::Best { outcome.fastest } else { outcome.median };
     let of_pytorch = |speed: &dyn Fn(&Outcome) -> Option<f64>| {
         let of_modes = outcomes.iter().filter(|(backend, _)| backend.is_pytorch());
         of_modes.filter_map(|(_, outcome)| speed(outcome)).max_by(f64::total_cmp)
@@ -65,7 +58,11 @@ pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     }
     let kernels = outcomes.iter().find(|(backend, _)| *backend == Backend::Kernels);
     let kernels = kernels.and_then(|(_, outcome)| reported(outcome));
-    let mut lines: Vec<String> = outcomes.iter().filter_map(|(backend, outcome)| line(*backend, outcome)).collect();
+    let of_backend = |(backend, Outcome { median, note, .. }): &(Backend, Outcome)| {
+        let not_measured = if median.is_none() { "not measured: " } else { "" };
+        (!note.is_empty()).then(|| format!("{backend}: {not_measured}{note}"))
+    };
+    let mut lines: Vec<String> = outcomes.iter().filter_map(of_backend).collect();
     match live {
         Some(Ok(measured)) => live::add(report, case, measured, kernels),
         Some(Err(error)) => lines.push(format!("live: not measured: {}", service::chain(error))),
@@ -75,14 +72,6 @@ pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
         ratio(kernels, pytorch).map_or(String::new(), |ratio| format!(": kernels over PyTorch: ×{ratio:.2}"));
     let lines: String = lines.iter().map(|line| format!("\n- {line}")).collect();
     report.finding(format!("{case}{headline}{lines}"));
-}
-
-/// A line on what a backend computes with, or on the reason why it does not.
-fn line(backend: Backend, outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::NotMeasured { reason } => Some(format!("{backend}: not measured: {reason}")),
-        Outcome::Measured { details, .. } => (!details.is_empty()).then(|| format!("{backend}: {details}")),
-    }
 }
 
 /// The dimensions of a row of a case.
@@ -101,13 +90,16 @@ mod tests {
     /// A report of made-up speeds, median and fastest.
     fn report(turn: Turn) -> Report {
         let network = NetworkSize { blocks: 4, channels: 64, height: 6, width: 7 };
-        let speeds =
-            |median, fastest, details: &str| Outcome::Measured { median, fastest, details: details.to_owned() };
+        let speeds = |median, fastest, note: &str| Outcome {
+            median: Some(median),
+            fastest: Some(fastest),
+            note: note.to_owned(),
+        };
         let measured = Measured {
             case: Case { network, batch: 256, precision: Precision::F32, threads: 1 },
             outcomes: vec![
                 (Backend::Kernels, speeds(1200.0, 1500.0, "avx2-f32")),
-                (Backend::Libtorch, Outcome::NotMeasured { reason: "out of memory".to_owned() }),
+                (Backend::Libtorch, Outcome { median: None, fastest: None, note: "out of memory".to_owned() }),
                 (Backend::Pytorch, speeds(400.0, 500.0, "PyTorch 2, channels last")),
                 (Backend::PytorchCompile, speeds(300.0, 600.0, "PyTorch 2, channels first")),
             ],

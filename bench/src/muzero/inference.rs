@@ -17,7 +17,7 @@ use super::engine::{Computes, Engine, Traffic};
 use super::workload::SUPPORT;
 use crate::network::{NetworkSize, published, random_positions};
 use crate::report::{Report, Unit};
-use crate::series::{Limits, Series, Speeds, Work};
+use crate::series::{Limits, Series, Speeds, Work, measure_in_turns};
 use crate::{Turns, threads};
 
 pub(super) const INITIAL: &str = "initial inference";
@@ -106,18 +106,11 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
         let architecture = architecture(*size);
         let weights = published(architecture.clone(), turns.seed)?;
         network_torch::set_threads(1);
-        let mut all: Vec<_> = engines
+        let all = engines
             .iter()
             .flat_map(|engine| [INITIAL, RECURRENT].map(|section| series(engine, section, &weights)))
             .collect();
-        for _ in 0..turns.repeats {
-            for batch in &batches {
-                for series in &mut all {
-                    series.measure(*batch, limits);
-                }
-            }
-        }
-        let measured: Vec<_> = all.iter().map(|series| series.speeds(turns.turn)).collect();
+        let measured = measure_in_turns(all, &batches, limits, turns);
         add_speeds(report, &name(*size), &weights, &measured, time)?;
     }
     for section in [INITIAL, RECURRENT] {
