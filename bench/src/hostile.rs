@@ -5,7 +5,6 @@
 //! of their own on the cores of this machine, so the attack also takes processor time, as one from other machines would
 //! not. Honest and hostile clients have different tokens; both may insert and evaluate.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use serde_json::json;
 use crate::attack::{self, Attacked, Kind};
 use crate::inference::{Load, fast, write_weights};
 use crate::network::random_weights;
-use crate::output::Destination;
 use crate::replay::games::Games;
 use crate::replay::load;
 use crate::report::{Report, Unit};
@@ -52,23 +50,16 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a server that is not built or cannot start.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("hostile", out, |_| measure(args))
 }
 
 const INSERTS: &str = "inserts beside an attack";
 const EVALUATIONS: &str = "evaluations beside an attack";
 
-fn measure(args: &Args) -> anyhow::Result<Report> {
+/// Runs the measurements and returns the report.
+///
+/// # Errors
+/// Invalid options, a server that is not built or cannot start.
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.offered > 0.0 && args.offered <= 1.0, "--offered must be above 0 and at most 1");
     let time = args.turns.time()?;
     let folder = TemporaryFolder::new(None)?;

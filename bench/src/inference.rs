@@ -3,10 +3,9 @@
 //! overload.
 //!
 //! Server and clients run in this process and share its cores; their messages go over sockets, through the client that
-//! actors use. Every caller requests positions of its own. Start with [`run`].
+//! actors use. Every caller requests positions of its own. Start with [`measure`].
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,6 @@ use tokio::net::TcpListener;
 use weights::Architecture;
 
 use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
-use crate::output::Destination;
 use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
@@ -68,23 +66,12 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a server that cannot start, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("inference", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a server that cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");

@@ -3,7 +3,7 @@
 //!
 //! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
 //! must have the same results. The backends of one case are measured in turns. Other parts are a learner process beside
-//! a replay server, and the sizes of batches for the network of a run. Start with [`run`]: [`backend`] names and makes
+//! a replay server, and the sizes of batches for the network of a run. Start with [`measure`]: [`backend`] names and makes
 //! the backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other parts.
 
 pub mod backend;
@@ -16,7 +16,6 @@ pub mod sizes;
 mod steps;
 mod table;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use anyhow::{Context, ensure};
 use network_torch::Precision;
 
 use crate::network::NetworkSize;
-use crate::output::Destination;
 use crate::report::Report;
 use crate::series::{Limits, Series, Speeds};
 use crate::training_run::TemporaryFolder;
@@ -93,9 +91,6 @@ pub struct Args {
     /// files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
 }
 
 /// Parses a precision of training.
@@ -104,19 +99,10 @@ fn precision(text: &str) -> Result<Precision, String> {
     found.ok_or_else(|| format!("`{text}` is not a precision of training: expected f32 or bf16"))
 }
 
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a network that cannot be built, an invalid earlier report, a file or a folder that cannot be
-/// written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("learner", out, |so_far| measure(args, so_far))
-}
-
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each case.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a network that cannot be built.
 pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
     live::check(&args.live)?;
@@ -278,7 +264,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("learner", line, &mut Vec::new()).unwrap_err());
         assert!(error("--batches 0").contains("--batches"));
         assert!(error("--threads 0").contains("--threads"));
         assert!(error("--repeats 0").contains("--repeats"));

@@ -1,7 +1,7 @@
 //! Measures the speed of the parts of zerofleet, relative to upper bounds measured in the same run: the program
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
-//! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
+//! [`Bench`] is the command line. Each benchmark is a module with its options and `measure`: [`kernel`], [`selfplay`],
 //! [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
 //! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
 //! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
@@ -33,10 +33,12 @@ mod training_run;
 mod turns;
 mod usage;
 
-use std::io;
+use std::io::Write;
 
 pub use turns::{Turn, Turns};
 
+use output::Destination;
+use report::Report;
 use turns::ascending;
 
 /// Measures the speed of the parts of zerofleet.
@@ -45,6 +47,8 @@ use turns::ascending;
 pub struct Bench {
     #[command(subcommand)]
     part: Part,
+    #[command(flatten)]
+    destination: Destination,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -84,38 +88,55 @@ enum Part {
 }
 
 impl Bench {
-    /// Runs the benchmark and prints its report.
+    /// Runs the benchmark, and prints and writes its report.
     ///
     /// # Errors
-    /// The errors of the benchmark.
-    pub fn run(self) -> anyhow::Result<()> {
-        match self.part {
-            Part::Replay(args) => self::replay::run(&args, &mut io::stdout().lock()),
-            Part::Inference(args) => self::inference::run(&args, &mut io::stdout().lock()),
-            Part::Selfplay(args) => self::selfplay::run(&args, &mut io::stdout().lock()),
-            Part::Kernel(args) => kernel::run(&args, &mut io::stdout().lock()),
-            Part::Search(args) => self::search::run(&args, &mut io::stdout().lock()),
-            Part::Muzero(args) => muzero::run(&args, &mut io::stdout().lock()),
-            Part::MuzeroLoop(args) => muzero::training::run(&args, &mut io::stdout().lock()),
-            Part::Hardware(args) => hardware::run(&args, &mut io::stdout().lock()),
-            Part::Phases(args) => phases::run(&args, &mut io::stdout().lock()),
-            Part::Fleet(args) => self::fleet::run(&args, &mut io::stdout().lock()),
-            Part::Publisher(args) => self::fleet::publisher::run(&args, &mut io::stdout().lock()),
-            Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
-            Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
-            Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
-        }
+    /// The errors of the benchmark, an invalid earlier report, a folder that cannot be written.
+    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (name, measure): (_, Measure) = match self.part {
+            Part::Replay(args) => ("replay", Box::new(move |_| self::replay::measure(&args))),
+            Part::Inference(args) => ("inference", Box::new(move |_| self::inference::measure(&args))),
+            Part::Selfplay(args) if args.ablate => {
+                ("ablation", Box::new(move |_| self::selfplay::ablation::measure_in_processes(&args)))
+            }
+            Part::Selfplay(args) => ("selfplay", Box::new(move |_| self::selfplay::measure(&args))),
+            Part::Kernel(args) => ("kernel", Box::new(move |so_far| kernel::measure(&args, so_far))),
+            Part::Search(args) => ("search", Box::new(move |_| self::search::measure(&args))),
+            Part::Muzero(args) => {
+                ("muzero", Box::new(move |so_far| muzero::measure(&args, &muzero::ablation::in_a_process, so_far)))
+            }
+            Part::MuzeroLoop(args) => ("muzero-loop", Box::new(move |_| muzero::training::measure(&args))),
+            Part::Hardware(args) => ("hardware", Box::new(move |so_far| hardware::measure(&args, so_far))),
+            Part::Phases(args) => ("phases", Box::new(move |_| phases::measure(&args))),
+            Part::Fleet(args) => ("fleet", Box::new(move |_| self::fleet::measure(&args))),
+            Part::Publisher(args) => return self::fleet::publisher::run(&args, out),
+            Part::Hostile(args) => ("hostile", Box::new(move |_| hostile::measure(&args))),
+            Part::Attack(args) => return attack::run(&args, out),
+            Part::Learner(args) => ("learner", Box::new(move |so_far| self::learner::measure(&args, so_far))),
+        };
+        self.destination.run(name, out, measure)
     }
 }
 
+/// Measures, and passes unfinished reports to its argument.
+type Measure = Box<dyn FnOnce(&mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report>>;
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use clap::Parser;
 
     #[derive(clap::Parser)]
     struct Line<A: clap::Args> {
         #[command(flatten)]
         args: A,
+    }
+
+    /// Runs a benchmark with options from a command line.
+    pub(super) fn run(benchmark: &str, options: &str, out: &mut impl Write) -> anyhow::Result<()> {
+        let words = ["zerofleet-bench", benchmark].into_iter().chain(options.split_whitespace());
+        super::Bench::try_parse_from(words)?.run(out)
     }
 
     /// Parses options from a command line.

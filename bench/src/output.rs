@@ -11,14 +11,14 @@ use crate::report::Report;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
     /// Prints one JSON object instead of tables.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// An earlier report in JSON to compare with: shows every value also as a ratio to that of the same row, and every
     /// share as its change.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being that of the benchmark.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, global = true, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
 

@@ -3,20 +3,17 @@
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
 //! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
-//! processes add up their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of
+//! processes add up their own phases, a few times for each batch. Start with [`measure`]; `shares` computes the figures of
 //! the run, `placement` lists the devices.
 
 mod placement;
 mod shares;
-
-use std::io::Write;
 
 use anyhow::ensure;
 use fleet::bottleneck::bottleneck;
 use fleet::{Rating, Role};
 
 use crate::machine;
-use crate::output::Destination;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
 use crate::training_run::{self, Measured};
 use placement::Placement;
@@ -37,25 +34,20 @@ pub struct Args {
     /// Reports the devices of all data too and, with an accelerator, the gain from it: a second run is on the CPU.
     #[arg(long)]
     pub placement: bool,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
 }
 
-/// Trains, then prints and writes the report.
+/// Trains and returns the report.
 ///
 /// # Errors
-/// Invalid options, a process that dies, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+/// Invalid options, a process that dies.
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
     check(args)?;
-    args.destination.run("phases", out, |_| {
-        let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
-        let mut report = report(args, &measured);
-        if args.placement {
-            add_placement(&mut report, args, &measured)?;
-        }
-        Ok(report)
-    })
+    let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
+    let mut report = report(args, &measured);
+    if args.placement {
+        add_placement(&mut report, args, &measured)?;
+    }
+    Ok(report)
 }
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
@@ -274,7 +266,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("phases", line, &mut Vec::new()).unwrap_err());
         assert!(error("--seconds 0").contains("--seconds"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--warm-up-seconds=-1").contains("--warm-up-seconds"));

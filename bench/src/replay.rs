@@ -2,21 +2,19 @@
 //! acknowledged, by number of writers and by size of the table; and the time of a restart.
 //!
 //! Server and clients run in this process and share its cores; their messages go over sockets, through the clients that
-//! actors and learner use. The rate limiter never blocks. Start with [`run`].
+//! actors and learner use. The rate limiter never blocks. Start with [`measure`].
 
 pub(crate) mod games;
 pub(crate) mod load;
 pub(crate) mod server;
 mod stall;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
 use crate::Turns;
-use crate::output::Destination;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
 use games::Games;
@@ -57,23 +55,12 @@ pub struct Args {
     /// Overrides a setting of the servers, such as `replay.fsync_ms=10`; may be given many times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a server that cannot start, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("replay", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a server that cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -193,7 +180,6 @@ async fn measure_sizes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::args;
 
     #[test]
     fn a_tiny_run_measures_everything_and_is_written_and_compared() {
@@ -204,12 +190,12 @@ mod tests {
             folder.path().display()
         );
         let mut table = Vec::new();
-        run(&args(&format!("{tiny} --out {}", out.display())), &mut table).unwrap();
+        crate::tests::run("replay", &format!("{tiny} --out {}", out.display()), &mut table).unwrap();
         assert_eq!(std::fs::read(out.join("replay.md")).unwrap(), table);
         assert!(std::fs::read_to_string(out.join("replay.svg")).unwrap().contains("positions held"));
 
         let (earlier, mut json) = (out.join("replay.json"), Vec::new());
-        run(&args(&format!("{tiny} --json --compare {}", earlier.display())), &mut json).unwrap();
+        crate::tests::run("replay", &format!("{tiny} --json --compare {}", earlier.display()), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
         assert_eq!(report.sections(), [WRITERS, SIZES, "beside a stalled sampler"]);
         let measured = |section, dimension: (&str, &str), metric| {
@@ -235,7 +221,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("replay", line, &mut Vec::new()).unwrap_err());
         assert!(error("--writers 0").contains("--writers"));
         assert!(error("--batch 0").contains("--batch"));
         assert!(error("--steps 50").contains("--steps"));

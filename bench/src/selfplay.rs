@@ -5,13 +5,11 @@
 //! full batches that were prepared in advance, at every batch size of a list; the speed at its best size is the upper
 //! bound. Self-play is measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in
 //! a run. Both are measured in turns with the evaluators, because the speed of a machine varies during the measurement.
-//! Start with [`run`].
+//! Start with [`measure`].
 
 pub mod ablation;
 mod play;
 pub mod simulated;
-
-use std::io::Write;
 
 use anyhow::ensure;
 use evaluators::Backend;
@@ -20,7 +18,6 @@ use games::{GameKind, with_game};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-use crate::output::Destination;
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::{Turns, machine};
 use play::{Contestants, Swap};
@@ -89,27 +86,12 @@ pub struct Args {
     /// Self-play on a simulated accelerator.
     #[command(flatten)]
     pub simulated: SimulatedArgs,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a network that cannot be built, an evaluator that fails, an invalid earlier report, a folder that
-/// cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    if args.ablate {
-        return ablation::run(args, out);
-    }
-    args.destination.run("selfplay", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a network that cannot be built, an evaluator that fails.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.check()?;
     if args.simulated.simulate {
@@ -254,8 +236,8 @@ mod tests {
     #[test]
     fn the_report_is_a_table_or_json() {
         let (mut table, mut json) = (Vec::new(), Vec::new());
-        run(&args(TINY), &mut table).unwrap();
-        run(&args(&format!("{TINY} --json --cache-positions 1000")), &mut json).unwrap();
+        crate::tests::run("selfplay", TINY, &mut table).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --json --cache-positions 1000"), &mut json).unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains(" of its evaluator's best batch |") && table.contains("\n| whole | "), "{table}");
         let read: Report = serde_json::from_slice(&json).unwrap();
@@ -266,12 +248,13 @@ mod tests {
     fn reports_are_written_and_compared() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display();
-        run(&args(&format!("{TINY} --out {path}")), &mut Vec::new()).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --out {path}"), &mut Vec::new()).unwrap();
         let mut table = Vec::new();
-        run(&args(&format!("{TINY} --compare {path}/selfplay.json")), &mut table).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --compare {path}/selfplay.json"), &mut table).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("/selfplay.json, measured on "));
         assert!(std::fs::read_to_string(folder.path().join("selfplay.svg")).unwrap().contains("<svg"));
-        let error = run(&args(&format!("{TINY} --compare {path}/selfplay.md")), &mut Vec::new()).unwrap_err();
+        let error = crate::tests::run("selfplay", &format!("{TINY} --compare {path}/selfplay.md"), &mut Vec::new())
+            .unwrap_err();
         assert!(error.to_string().contains("selfplay.md"), "{error}");
     }
 
