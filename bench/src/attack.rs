@@ -121,38 +121,33 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>> {
-    let (endpoint, games) = (args.endpoint.clone(), Games::new(30, args.seed)?);
-    let mut tasks = JoinSet::new();
+    let (endpoint, games, mut tasks) = (args.endpoint.clone(), Games::new(30, args.seed)?, JoinSet::new());
+    let count = || Arc::clone(count);
     match args.kind {
         Kind::Silent => {
             let address: SocketAddr = endpoint.trim_start_matches("http://").parse().context("read --endpoint")?;
-            for _ in 0..SILENT {
-                tasks.spawn(stay_silent(address, Arc::clone(count)));
-            }
+            (0..SILENT).for_each(|_| drop(tasks.spawn(stay_silent(address, count()))));
         }
         Kind::HalfSent => {
             for _ in 0..HALF_SENT {
-                tasks.spawn(send_half(proto::channel(&endpoint)?, Arc::clone(count)));
+                tasks.spawn(send_half(proto::channel(&endpoint)?, count()));
             }
         }
         Kind::ForgedIds => {
             for stream in 0..args.forged_streams {
                 let client = ReplayClient::new(proto::channel(&endpoint)?);
-                let rng = ChaCha8Rng::seed_from_u64(args.seed ^ stream);
-                tasks.spawn(forge(client, games.clone(), rng, Arc::clone(count)));
+                tasks.spawn(forge(client, games.clone(), ChaCha8Rng::seed_from_u64(args.seed ^ stream), count()));
             }
         }
         Kind::NoItems => {
-            for actor in 0..WRITERS {
-                tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, Arc::clone(count)));
-            }
+            (0..WRITERS).for_each(|actor| drop(tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, count()))));
         }
         Kind::FutureVersions => {
             let architecture = weights()?.manifest.architecture;
             let client = Evaluations::start(EvaluationsSettings { endpoint, hello: hello(&architecture) })?;
             for caller in 0..FUTURE.0 {
                 let batch = random_positions(&architecture, caller, FUTURE.1);
-                tasks.spawn(request_a_future_version(client.clone(), batch, Arc::clone(count)));
+                tasks.spawn(request_a_future_version(client.clone(), batch, count()));
             }
         }
     }

@@ -71,9 +71,19 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     report.set("memory limit of the replay server, MiB", args.memory_mib);
     report.note("server, honest client and hostile clients share the cores of this machine, over loopback");
     report.note_turns(args.turns);
-    runtime.block_on(measure_inserts(args, time, folder.path(), &tokens, &mut report))?;
-    runtime.block_on(measure_evaluations(args, time, folder.path(), &tokens, &mut report))?;
+    let bench = Bench { args, time, folder: folder.path(), tokens };
+    runtime.block_on(measure_inserts(&bench, &mut report))?;
+    runtime.block_on(measure_evaluations(&bench, &mut report))?;
     Ok(report)
+}
+
+/// What both measurements have in common.
+struct Bench<'a> {
+    args: &'a Args,
+    /// The duration of a turn.
+    time: Duration,
+    folder: &'a Path,
+    tokens: Tokens,
 }
 
 /// The files of the server's tokens and of the hostile clients' token.
@@ -107,13 +117,8 @@ impl Tokens {
     }
 }
 
-async fn measure_inserts(
-    args: &Args,
-    time: Duration,
-    folder: &Path,
-    tokens: &Tokens,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+async fn measure_inserts(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, time, folder, tokens } = bench;
     let games = Games::new(30, args.turns.seed)?;
     // Forged trajectories fill the table, which then evicts.
     let own = ["replay.capacity_items=200000".to_owned(), "replay.window_items_min=200000".to_owned()];
@@ -121,18 +126,13 @@ async fn measure_inserts(
     let sets: Vec<String> = own.into_iter().chain([limit, tokens.set()]).chain(args.sets.iter().cloned()).collect();
     let server = ServerProcess::replay(folder, &sets).await?;
     let mut insert =
-        async |rate: f64| Ok(load::insert(&server.endpoint, &games, (1, IN_FLIGHT), rate, time).await?.speed);
+        async |rate: f64| Ok(load::insert(&server.endpoint, &games, (1, IN_FLIGHT), rate, *time).await?.speed);
     let kinds = [Kind::Silent, Kind::HalfSent, Kind::ForgedIds, Kind::NoItems];
-    beside(args, &kinds, &server, tokens, INSERTS, report, &mut insert).await
+    beside(bench, &kinds, &server, INSERTS, report, &mut insert).await
 }
 
-async fn measure_evaluations(
-    args: &Args,
-    time: Duration,
-    folder: &Path,
-    tokens: &Tokens,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+async fn measure_evaluations(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { time, folder, tokens, .. } = bench;
     let weights = weights()?;
     let path = write_weights(folder, &weights)?;
     let run = format!("run.directory={}", folder.join("inference").display());
@@ -143,17 +143,16 @@ async fn measure_evaluations(
     let architecture = weights.manifest.architecture;
     let mut evaluate = async |rate: f64| {
         let load = Load { callers: IN_FLIGHT, positions: POSITIONS, timeout: None, rate };
-        Ok(fast(&server.endpoint, &architecture, load, time).await.positions_per_second / POSITIONS as f64)
+        Ok(fast(&server.endpoint, &architecture, load, *time).await.positions_per_second / POSITIONS as f64)
     };
-    beside(args, &[Kind::FutureVersions], &server, tokens, EVALUATIONS, report, &mut evaluate).await
+    beside(bench, &[Kind::FutureVersions], &server, EVALUATIONS, report, &mut evaluate).await
 }
 
 /// Measures `work`, which takes the rate to offer and returns the rate that was served, alone and beside each attack.
 async fn beside(
-    args: &Args,
+    Bench { args, tokens, .. }: &Bench<'_>,
     kinds: &[Kind],
     server: &ServerProcess,
-    tokens: &Tokens,
     section: &str,
     report: &mut Report,
     work: &mut impl AsyncFnMut(f64) -> anyhow::Result<f64>,
@@ -165,11 +164,8 @@ async fn beside(
     let alone = args.turns.turn.speed(&alone).context("no turn was measured")?;
     let offered = alone * args.offered;
     let memory = usage::memory(server.id()).map(|bytes| bytes as f64);
-    report.at(section, &[("beside", &"nothing, at full speed")]).value("served/s", Unit::PerSecond, alone).value(
-        "server memory",
-        Unit::Bytes,
-        memory,
-    );
+    let cell = report.at(section, &[("beside", &"nothing, at full speed")]);
+    cell.value("served/s", Unit::PerSecond, alone).value("server memory", Unit::Bytes, memory);
     for &kind in kinds {
         let name = kind.to_possible_value().context("a kind without a name")?.get_name().to_owned();
         let (mut served, mut hostile, mut peak) = (Vec::new(), 0, None);

@@ -190,7 +190,7 @@ pub(crate) fn evaluations_per_second(
     let with_batch = |(index, evaluator)| (evaluator, batch(index), Predictions::new());
     let mut workers: Vec<(&mut Box<dyn Evaluator>, Batch, Predictions)> =
         evaluators.iter_mut().enumerate().map(with_batch).collect();
-    threads::rate_on(cpus, &mut workers, time, |(evaluator, batch, predictions)| {
+    threads::rate(cpus, &mut workers, time, |(evaluator, batch, predictions)| {
         evaluator.evaluate(batch, predictions)?;
         Ok(batch.len())
     })

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::Turns;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
+use crate::{Turns, ascending};
 use games::Games;
 use load::Loaded;
 use server::Server;
@@ -41,7 +41,7 @@ pub struct Args {
     pub unroll: usize,
     /// Positions in the table at which sampling and a restart are measured.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
-    pub positions: Vec<u64>,
+    pub positions: Vec<usize>,
     /// The duration of the measurement beside a sampler that has stopped reading; 0 skips it.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
@@ -81,16 +81,27 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         report.note(format!("servers with {}", args.sets.join(", ")));
     }
     report.note_turns(args.turns);
+    let bench = Bench { args, folder: folder.path(), games: &games, time };
     for &count in &args.writers {
-        runtime.block_on(measure_writers(args, folder.path(), &games, count, time, &mut report))?;
+        runtime.block_on(measure_writers(bench, count, &mut report))?;
     }
-    runtime.block_on(measure_sizes(args, folder.path(), &games, time, &mut report))?;
+    runtime.block_on(measure_sizes(bench, &mut report))?;
     if args.stall_seconds > 0.0 {
-        runtime.block_on(stall::measure(args, folder.path(), &games, args.stall_seconds, &mut report))?;
+        runtime.block_on(stall::measure(bench, &mut report))?;
     }
     report.plot(WRITERS, INSERTS, Some("writers"), None);
     report.plot(SIZES, SAMPLES, Some("positions held"), None);
     Ok(report)
+}
+
+/// What all measurements have in common.
+#[derive(Debug, Clone, Copy)]
+struct Bench<'a> {
+    args: &'a Args,
+    folder: &'a Path,
+    games: &'a Games,
+    /// The duration of a turn.
+    time: Duration,
 }
 
 const WRITERS: &str = "by number of writers";
@@ -99,14 +110,8 @@ const INSERTS: &str = "inserts/s";
 const SAMPLES: &str = "samples/s";
 
 /// Measures inserts and samples with `writers` writers, on a server of their own.
-async fn measure_writers(
-    args: &Args,
-    folder: &Path,
-    games: &Games,
-    writers: usize,
-    time: Duration,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, folder, games, time } = bench;
     let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
     let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), f64::INFINITY, time);
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
@@ -134,23 +139,15 @@ async fn measure_writers(
 }
 
 /// Measures samples, drain and restart of one server, whose table is filled from size to size.
-async fn measure_sizes(
-    args: &Args,
-    folder: &Path,
-    games: &Games,
-    time: Duration,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let mut positions = args.positions.clone();
-    positions.sort_unstable();
-    positions.dedup();
-    if positions.is_empty() {
+async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, folder, games, time } = bench;
+    if args.positions.is_empty() {
         return Ok(());
     }
     let folder = folder.join("sizes");
     let mut server = Server::start(args, &folder).await?;
-    for positions in positions {
-        load::fill(&server.endpoint, games, positions).await?;
+    for positions in ascending("--positions", &args.positions)? {
+        load::fill(&server.endpoint, games, positions as u64).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
             sampled.push(load::sample(&server, args, time).await);

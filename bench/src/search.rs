@@ -175,7 +175,7 @@ fn trees(args: &Args) -> Vec<Case> {
 fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
     let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
-        let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
+        let speed = threads::rate(&[], &mut players, time, |player| Ok(player.play_move()))?;
         let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;
         Ok((speed, Some(sum(Player::bytes) / sum(Player::nodes))))
     })

@@ -20,7 +20,7 @@ use network_torch::{DevicePreference, PrecisionPreference};
 
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::{Turns, machine};
-use play::{Contestants, Swap};
+use play::Contestants;
 use simulated::SimulatedArgs;
 
 /// Options of `zerofleet bench selfplay`.
@@ -127,9 +127,9 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
                     speeds.push(contestants.alone(backend, batch, time)?);
                 }
             }
-            plain_speeds.push(contestants.play(&*selfplay, &plain, repeat, time, Swap::Never)?);
+            plain_speeds.push(contestants.play(&*selfplay, &plain, repeat, time, None)?);
         }
-        whole_speeds.push(contestants.play(&*selfplay, args, repeat, time, Swap::Never)?);
+        whole_speeds.push(contestants.play(&*selfplay, args, repeat, time, None)?);
     }
 
     let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");

@@ -127,7 +127,7 @@ fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> 
         let architecture = weights.manifest.architecture.clone();
         let rate = move |batch, time| {
             let mut worker = Worker::new(model.as_mut(), &architecture, batch)?;
-            threads::rate(std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
+            threads::rate(&[], std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
         };
         Work { units: Box::new(|batch| batch as f64), rate: Box::new(rate) }
     });
@@ -212,5 +212,5 @@ fn peak(kernel: &Kernel, section: &str, weights: &Published, time: Duration) -> 
     let path = evaluator.network().path();
     let LatentMultiplyAdds { initial, recurrent } = evaluator.network().multiply_adds();
     let multiply_adds = if section == INITIAL { initial } else { recurrent };
-    Ok(threads::rate(&mut [()], time, |()| Ok(path.burst(BURST_ROUNDS)))? / multiply_adds as f64)
+    Ok(threads::rate(&[], &mut [()], time, |()| Ok(path.burst(BURST_ROUNDS)))? / multiply_adds as f64)
 }

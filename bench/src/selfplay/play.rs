@@ -33,15 +33,6 @@ pub(super) struct Contestants<'a, G: Game> {
     weights: Published,
 }
 
-/// The publication of new weights during self-play.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Swap {
-    /// The first weights stay.
-    Never,
-    /// A version follows the other at this interval.
-    Every(Duration),
-}
-
 impl<'a, G: Game> Contestants<'a, G> {
     /// Creates random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
@@ -92,14 +83,15 @@ impl<'a, G: Game> Contestants<'a, G> {
         evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
     }
 
-    /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse.
+    /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse. New
+    /// weights are published at the interval of `swap`, if there is one.
     pub(super) fn play(
         &self,
         backend: &dyn Backend,
         args: &Args,
         repeat: u64,
         time: Duration,
-        swap: Swap,
+        swap: Option<Duration>,
     ) -> anyhow::Result<Vec<Value>> {
         let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
         let newest = AtomicU64::new(self.weights.manifest.version.0);
@@ -112,10 +104,8 @@ impl<'a, G: Game> Contestants<'a, G> {
         let mut players: Vec<_> = (0..).zip(self.evaluators(backend)?).map(player).collect();
         let cached = || cache.as_ref().map(|cache| cache.of(self.weights.manifest.digest.key()));
         // A whole number of intervals, so that each has new weights once.
-        let time = match swap {
-            Swap::Never => time,
-            Swap::Every(interval) => interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0)),
-        };
+        let whole = |interval: Duration| interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0));
+        let time = swap.map_or(time, whole);
         let cpu_before = OnceLock::new();
         // All games begin with the same position: they must spread out before their speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
@@ -125,7 +115,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         };
         let (over, waiting) = mpsc::channel::<()>();
         let played = std::thread::scope(|scope| {
-            if let Swap::Every(interval) = swap {
+            if let Some(interval) = swap {
                 let newest = &newest;
                 scope.spawn(move || {
                     while waiting.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {

@@ -7,7 +7,7 @@
 //! with new weights at an interval. Start with [`measure`].
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -23,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use weights::{Manifest, WeightsVersion};
 
-use super::play::{Contestants, Swap};
+use super::play::Contestants;
 use super::{Args, EVALUATIONS, SELF_PLAY};
 use crate::report::{Report, Unit, Value, percent, value_of};
 
@@ -77,13 +77,13 @@ pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> 
     let args = &Args { cache_positions: 0, ..args.clone() };
     let (simulated, time) = (&args.simulated, args.turns.time()?);
     ensure!(simulated.swap_seconds > 0.0, "--swap-seconds must be greater than 0");
-    let swap = Swap::Every(Duration::try_from_secs_f64(simulated.swap_seconds)?);
+    let swap = Some(Duration::try_from_secs_f64(simulated.swap_seconds)?);
     let contestants = Contestants::new(game, args)?;
     let mut turns = REQUESTS.map(|_| Vec::new());
     for repeat in 0..args.turns.repeats as u64 {
         let merged = || Merged::start(game.spec(), args);
-        turns[0].push(contestants.play(&separate(game.spec(), args), args, repeat, time, Swap::Never)?);
-        turns[1].push(contestants.play(&merged()?, args, repeat, time, Swap::Never)?);
+        turns[0].push(contestants.play(&separate(game.spec(), args), args, repeat, time, None)?);
+        turns[1].push(contestants.play(&merged()?, args, repeat, time, None)?);
         turns[2].push(contestants.play(&merged()?, args, repeat, time, swap)?);
     }
     let mut report = Report::new("selfplay", "Self-play on a simulated accelerator");
@@ -153,7 +153,7 @@ struct Simulated {
     timeline: Arc<Mutex<Timeline>>,
     upload: Duration,
     /// Numbers that a real device would take.
-    observations: VecDeque<Vec<f32>>,
+    observations: Vec<f32>,
     /// Random numbers for the largest batch, `[BATCH_MAX, A + 3]`.
     logits: Vec<f32>,
     shape: ObservationShape,
@@ -162,7 +162,6 @@ struct Simulated {
 struct InFlight {
     size: usize,
     end: Instant,
-    observations: Vec<f32>,
 }
 
 impl Device for Simulated {
@@ -176,10 +175,9 @@ impl Device for Simulated {
     }
 
     fn submit(&mut self, (): &(), size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, DeviceError> {
-        let mut observations = self.observations.pop_front().unwrap_or_default();
-        observations.resize(size * self.shape.len(), 0.0);
-        stage(&mut observations);
-        Ok(InFlight { size, end: lock(&self.timeline).submit(size), observations })
+        self.observations.resize(size * self.shape.len(), 0.0);
+        stage(&mut self.observations);
+        Ok(InFlight { size, end: lock(&self.timeline).submit(size) })
     }
 
     fn has_ended(&mut self, batch: &InFlight) -> bool {
@@ -188,7 +186,6 @@ impl Device for Simulated {
 
     fn wait(&mut self, batch: InFlight, read: &mut dyn FnMut(&[f32])) -> Result<(), DeviceError> {
         sleep_until(batch.end);
-        self.observations.push_back(batch.observations);
         read(&self.logits[..batch.size * (self.logits.len() / BATCH_MAX)]);
         Ok(())
     }
@@ -207,7 +204,7 @@ fn engine(spec: &Spec, args: &Args, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<
     let device = Simulated {
         timeline: Arc::clone(timeline),
         upload: Duration::from_millis(args.simulated.upload_ms),
-        observations: VecDeque::new(),
+        observations: Vec::new(),
         logits: (0..numbers).map(|_| rng.random_range(-1.0..1.0)).collect(),
         shape: spec.observation,
     };
@@ -292,11 +289,9 @@ impl Backend for Merged {
     }
 
     fn try_build(&self, manifest: &Manifest, _: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
-        match self.newest.try_lock() {
-            Ok(mut newest) => self.build_from(&mut newest, manifest.version).map(Some),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Poisoned(error)) => Err(Error::Other(error.to_string())),
-        }
+        // A lock of a thread that panicked ends the measurement when that thread is joined.
+        let Ok(mut newest) = self.newest.try_lock() else { return Ok(None) };
+        self.build_from(&mut newest, manifest.version).map(Some)
     }
 
     fn engine_counts(&self) -> Option<EngineCounts> {
