@@ -26,7 +26,6 @@ use proto::replay::v1::replay_client::ReplayClient;
 use proto::replay::{Origin, v1};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
@@ -116,7 +115,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         if let Some(ended) = attackers.try_join_next() {
             bail!("a hostile client has ended: {ended:?}");
         }
-        Ok(json!({ "requests": count.load(Ordering::Relaxed) }))
+        Ok(count.load(Ordering::Relaxed))
     })
 }
 
@@ -252,13 +251,6 @@ async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<
         let _ = client.evaluate(&batch, Some(2), Some(Duration::from_secs(60))).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-}
-
-/// The answer of hostile clients.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Attacked {
-    /// The number of their requests.
-    pub(crate) requests: u64,
 }
 
 /// Starts this program again as hostile clients, and waits until they attack.

@@ -15,7 +15,7 @@ use anyhow::Context;
 use network_torch::{DenseShape, Operation};
 
 use crate::network::{NetworkSize, numbers};
-use crate::report::{Report, Unit};
+use crate::report::{Report, SoFar, Unit};
 use crate::series::{Limits, Speed, Speeds, measure_in_turns};
 use crate::{Turns, ascending, machine};
 use setting::Setting;
@@ -60,7 +60,7 @@ fn dense_shape(text: &str) -> Result<DenseShape, String> {
 ///
 /// # Errors
 /// Invalid options.
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let sides = ascending("--sides", &args.sides)?;
     let elements = ascending("--elements", &args.elements)?;
     let batches = ascending("--batches", &args.batches)?;

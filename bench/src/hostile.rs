@@ -14,15 +14,16 @@ use games::ConnectFour;
 use proto::weights::Published;
 use serde_json::json;
 
-use crate::attack::{self, Attacked, Kind};
+use crate::attack::{self, Kind};
 use crate::inference::{Load, fast, write_weights};
 use crate::network::random_weights;
 use crate::replay::games::Games;
 use crate::replay::load;
 use crate::report::{Report, Unit};
+use crate::script::Count;
 use crate::server_process::ServerProcess;
 use crate::training_run::TemporaryFolder;
-use crate::{Turns, usage};
+use crate::{Turns, output, usage};
 
 /// Unacknowledged trajectories of the honest writer, and requests of the honest evaluation client in flight.
 const IN_FLIGHT: usize = 256;
@@ -88,7 +89,8 @@ struct Bench<'a> {
 
 /// The files of the server's tokens and of the hostile clients' token.
 struct Tokens {
-    accepted: PathBuf,
+    /// The setting that makes a server require the tokens.
+    set: String,
     hostile: PathBuf,
 }
 
@@ -100,20 +102,14 @@ impl Tokens {
     fn write(folder: &Path) -> anyhow::Result<Self> {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
-            std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-            anyhow::Ok(path)
+            output::write(&path, text).map(|()| path)
         };
         let line = |[name, digest]: [&str; 2]| format!("{name} act,infer {digest}\n");
         let accepted = write("tokens", &(line(HONEST) + &line(HOSTILE)))?;
         let (token_file, hostile) = (write("honest.token", HONEST[0])?, write("hostile.token", HOSTILE[0])?);
         let section = service::SecuritySection { token_file, ..service::SecuritySection::default() };
         proto::security::use_credentials(&section)?;
-        Ok(Self { accepted, hostile })
-    }
-
-    /// Returns the setting that makes a server require the tokens.
-    fn set(&self) -> String {
-        format!("security.tokens={}", self.accepted.display())
+        Ok(Self { set: format!("security.tokens={}", accepted.display()), hostile })
     }
 }
 
@@ -123,7 +119,8 @@ async fn measure_inserts(bench: &Bench<'_>, report: &mut Report) -> anyhow::Resu
     // Forged trajectories fill the table, which then evicts.
     let own = ["replay.capacity_items=200000".to_owned(), "replay.window_items_min=200000".to_owned()];
     let limit = format!("replay.memory_bytes_max={}", args.memory_mib << 20);
-    let sets: Vec<String> = own.into_iter().chain([limit, tokens.set()]).chain(args.sets.iter().cloned()).collect();
+    let sets: Vec<String> =
+        own.into_iter().chain([limit, tokens.set.clone()]).chain(args.sets.iter().cloned()).collect();
     let server = ServerProcess::replay(folder, &sets).await?;
     let mut insert =
         async |rate: f64| Ok(load::insert(&server.endpoint, &games, (1, IN_FLIGHT), rate, *time).await?.speed);
@@ -138,7 +135,7 @@ async fn measure_evaluations(bench: &Bench<'_>, report: &mut Report) -> anyhow::
     let run = format!("run.directory={}", folder.join("inference").display());
     let weights_set = format!("inference.weights={}", path.display());
     let own = ["run.game=connect_four", "inference.cache_positions=0"].map(str::to_owned);
-    let sets: Vec<String> = own.into_iter().chain([run, weights_set, tokens.set()]).collect();
+    let sets: Vec<String> = own.into_iter().chain([run, weights_set, tokens.set.clone()]).collect();
     let server = ServerProcess::inference(folder, &sets).await?;
     let architecture = weights.manifest.architecture;
     let mut evaluate = async |rate: f64| {
@@ -180,8 +177,8 @@ async fn beside(
             let (done, memory) = usage::with_peak(server.id(), work(offered)).await;
             served.push(done?);
             peak = peak.max(memory);
-            let Attacked { requests } = attackers.ask(json!({}), attack::PATIENCE)?;
-            hostile += requests;
+            let Count { count } = attackers.ask(json!({}), attack::PATIENCE)?;
+            hostile += count;
         }
         let served = args.turns.turn.speed(&served).context("no turn was measured")?;
         report

@@ -28,7 +28,7 @@ use crate::network::{choose_evaluators, evaluations_per_second, random_positions
 use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
-use crate::{Turns, machine};
+use crate::{Turns, machine, output};
 
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
@@ -210,10 +210,8 @@ impl Server {
 /// The folder cannot be written to.
 pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Result<PathBuf> {
     let path = folder.join("weights.json");
-    std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
-        .with_context(|| format!("write {}", path.display()))?;
-    let beside = path.with_extension("safetensors");
-    std::fs::write(&beside, &weights.bytes).with_context(|| format!("write {}", beside.display()))?;
+    output::write(&path, serde_json::to_vec(&weights.manifest)?)?;
+    output::write(&path.with_extension("safetensors"), &weights.bytes)?;
     Ok(path)
 }
 

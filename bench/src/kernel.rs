@@ -20,7 +20,7 @@ use network_cpu::{ChosenVariant, KernelVariant, Tower, choose_variant, fastest_f
 use network_torch::{Device, Network, Precision};
 
 use crate::network::{NetworkSize, evaluating, kernel_evaluators, libtorch_evaluators, random_positions};
-use crate::report::{Report, Unit};
+use crate::report::{Report, SoFar, Unit};
 use crate::series::{Limits, Series, Speeds, Work};
 use crate::{Turns, ascending, machine};
 use engine::{Engine, LAYERS, Path, ratios};
@@ -60,7 +60,7 @@ pub struct Args {
 ///
 /// # Errors
 /// Invalid options, a network that cannot be built.
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
     let mut report = bench.empty_report();
     for size in &args.networks {
@@ -254,9 +254,7 @@ impl<'a> Bench<'a> {
 
 /// Evaluations by an engine that Python runs.
 fn peer_work(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
-    let rate =
-        move |size: usize, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64);
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    Work::of_size(move |size, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64))
 }
 
 #[cfg(test)]

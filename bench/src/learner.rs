@@ -23,7 +23,7 @@ use anyhow::{Context, ensure};
 use network_torch::Precision;
 
 use crate::network::NetworkSize;
-use crate::report::Report;
+use crate::report::{Report, SoFar};
 use crate::series::{Limits, Series, Speeds};
 use crate::training_run::TemporaryFolder;
 use crate::turns::Turn;
@@ -103,7 +103,7 @@ fn precision(text: &str) -> Result<Precision, String> {
 ///
 /// # Errors
 /// Invalid options, a network that cannot be built.
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
     live::check(&args.live)?;
     let mut report = table::empty_report(args);
@@ -117,12 +117,7 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
 }
 
 /// Adds steps from memory and learners beside a replay server.
-fn add_cases(
-    report: &mut Report,
-    args: &Args,
-    time: Duration,
-    so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>) -> anyhow::Result<()> {
     let cases = cases(args)?;
     let [steps, live] = [Part::Steps, Part::Live].map(|part| args.parts.contains(&part));
     let backends = if steps { &args.backends[..] } else { &[] };

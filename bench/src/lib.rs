@@ -37,8 +37,9 @@ use std::io::Write;
 
 pub use turns::{Turn, Turns};
 
+use self::selfplay::ablation;
 use output::Destination;
-use report::Report;
+use report::{Report, SoFar};
 use turns::ascending;
 
 /// Measures the speed of the parts of zerofleet.
@@ -96,9 +97,7 @@ impl Bench {
         let (name, measure): (_, Measure) = match self.part {
             Part::Replay(args) => ("replay", Box::new(move |_| self::replay::measure(&args))),
             Part::Inference(args) => ("inference", Box::new(move |_| self::inference::measure(&args))),
-            Part::Selfplay(args) if args.ablate => {
-                ("ablation", Box::new(move |_| self::selfplay::ablation::measure_in_processes(&args)))
-            }
+            Part::Selfplay(args) if args.ablate => ("ablation", Box::new(move |_| ablation::in_processes(&args))),
             Part::Selfplay(args) => ("selfplay", Box::new(move |_| self::selfplay::measure(&args))),
             Part::Kernel(args) => ("kernel", Box::new(move |so_far| kernel::measure(&args, so_far))),
             Part::Search(args) => ("search", Box::new(move |_| self::search::measure(&args))),
@@ -119,7 +118,7 @@ impl Bench {
 }
 
 /// Measures, and passes unfinished reports to its argument.
-type Measure = Box<dyn FnOnce(&mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report>>;
+type Measure = Box<dyn FnOnce(SoFar<'_>) -> anyhow::Result<Report>>;
 
 #[cfg(test)]
 mod tests {

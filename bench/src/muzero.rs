@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use games::GameKind;
 
 use crate::Turns;
-use crate::report::Report;
+use crate::report::{Report, SoFar};
 use engine::Engine;
 use inference::InferenceArgs;
 use training::Variant;
@@ -75,7 +75,7 @@ pub struct Args {
 pub fn measure(
     args: &Args,
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
-    so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
+    so_far: SoFar<'_>,
 ) -> anyhow::Result<Report> {
     Duration::try_from_secs_f64(args.workload.loop_seconds).context("read --loop-seconds")?;
     let mut report = args.empty_report();

@@ -225,12 +225,11 @@ pub(crate) fn evaluating(
     seed: u64,
 ) -> Work {
     let architecture = architecture.clone();
-    let rate = move |size: usize, time| {
+    Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
         let batch = |thread| random_positions(&architecture, seed.wrapping_add(thread as u64), size);
         Ok(evaluations_per_second(&[], &mut evaluators, batch, time)? / size as f64)
-    };
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    })
 }
 
 #[cfg(test)]

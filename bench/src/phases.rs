@@ -64,13 +64,10 @@ fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyho
 
 /// Checks the options that are not checked elsewhere.
 fn check(args: &Args) -> anyhow::Result<()> {
-    let finite = |name: &str, value: f64| {
+    for (name, value) in [("--epochs", args.epochs), ("--price-per-hour", args.price_per_hour.unwrap_or(0.0))] {
         ensure!(value.is_finite() && value >= 0.0, "{name} must be a number, 0 or above");
-        Ok(())
-    };
-    finite("--epochs", args.epochs)?;
-    finite("--price-per-hour", args.price_per_hour.unwrap_or(0.0))?;
-    args.run.times().map(drop)
+    }
+    training_run::times(args.run.seconds, args.run.warm_up_seconds).map(drop)
 }
 
 /// Computes the report of a run.

@@ -141,9 +141,6 @@ async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) 
 /// Measures samples, drain and restart of one server, whose table is filled from size to size.
 async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
-    if args.positions.is_empty() {
-        return Ok(());
-    }
     let folder = folder.join("sizes");
     let mut server = Server::start(args, &folder).await?;
     for positions in ascending("--positions", &args.positions)? {
@@ -153,13 +150,13 @@ async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<
             sampled.push(load::sample(&server, args, time).await);
         }
         let mut sampled = args.turns.turn.of(sampled, |loaded| loaded.speed).unwrap_or_default();
-        let stats = server.stats().await?;
+        let stats = load::stats(&server.endpoint).await?;
         let begun = Instant::now();
         server.stop().await?;
         let drain_seconds = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         server = Server::start(args, &folder).await?;
-        let after = server.stats().await?;
+        let after = load::stats(&server.endpoint).await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
         ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
         report

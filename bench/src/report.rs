@@ -113,6 +113,9 @@ pub struct Plot {
     pub panel: Option<String>,
 }
 
+/// Takes the unfinished report.
+pub type SoFar<'a> = &'a mut dyn FnMut(&Report) -> anyhow::Result<()>;
+
 impl Report {
     /// Creates a report of this machine without rows.
     pub fn new(benchmark: &str, title: &str) -> Self {

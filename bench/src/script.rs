@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A script in a child process, which is killed on drop.
 #[derive(Debug)]
@@ -91,15 +91,21 @@ impl Drop for Script {
     }
 }
 
-/// Answers the process that started this one as a script: at once with `first`, then each request with `next`, which
-/// takes its number from 1, until there are no more.
+/// An answer of this program as a script: a number of bytes or of requests.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) count: u64,
+}
+
+/// Answers the process that started this one as a script: at once with `first`, then each request with the [`Count`] of
+/// `next`, which takes its number from 1, until there are no more.
 ///
 /// # Errors
 /// The errors of `next`; a process that has ended.
 pub(crate) fn answer(
     out: &mut impl Write,
     first: Value,
-    mut next: impl FnMut(u64) -> anyhow::Result<Value>,
+    mut next: impl FnMut(u64) -> anyhow::Result<u64>,
 ) -> anyhow::Result<()> {
     let mut print = |id: u64, mut answer: Value| {
         answer["id"] = id.into();
@@ -108,7 +114,7 @@ pub(crate) fn answer(
     print(0, first)?;
     for (id, request) in (1..).zip(std::io::stdin().lock().lines()) {
         request.context("read a request")?;
-        print(id, next(id)?)?;
+        print(id, json!({ "count": next(id)? }))?;
     }
     Ok(())
 }
@@ -129,8 +135,6 @@ fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@
 
 mod player;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ::search::SearchAlgorithm;
@@ -130,11 +131,8 @@ struct Case {
 type Search = Box<dyn FnMut(Duration) -> anyhow::Result<(f64, Option<f64>)>>;
 
 /// Returns the numbers of threads, ascending and without duplicates.
-fn threads(args: &Args) -> Vec<usize> {
-    let mut threads: Vec<usize> = args.threads.iter().map(|&threads| machine::threads(threads)).collect();
-    threads.sort_unstable();
-    threads.dedup();
-    threads
+fn threads(args: &Args) -> BTreeSet<usize> {
+    args.threads.iter().map(|&threads| machine::threads(threads)).collect()
 }
 
 /// Returns the cases of trees alone: every game, algorithm, number of simulations and number of threads.

@@ -13,6 +13,13 @@ pub(crate) struct Work {
     pub(crate) rate: Box<dyn FnMut(usize, Duration) -> anyhow::Result<f64>>,
 }
 
+impl Work {
+    /// Work whose units are its size.
+    pub(crate) fn of_size(rate: impl FnMut(usize, Duration) -> anyhow::Result<f64> + 'static) -> Self {
+        Self { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    }
+}
+
 /// The measurements of one computation.
 pub(crate) struct Series<L> {
     /// The label of the computation.

@@ -1,6 +1,6 @@
 //! Threads that begin together and work for a time.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -52,6 +52,11 @@ pub(super) fn together<S: Send, T: Send>(
         let threads: Vec<_> = threads.collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?).collect()
     })
+}
+
+/// Locks a mutex, also after a panic of another thread, which ends the measurement when that thread is joined.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Measures the units/s of at least one round.

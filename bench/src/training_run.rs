@@ -61,16 +61,6 @@ pub struct RunArgs {
     pub runs: Option<PathBuf>,
 }
 
-impl RunArgs {
-    /// Returns the duration of the warm-up and that of the measurement.
-    ///
-    /// # Errors
-    /// An invalid duration.
-    pub(super) fn times(&self) -> anyhow::Result<(Duration, Duration)> {
-        times(self.seconds, self.warm_up_seconds)
-    }
-}
-
 /// Returns the duration of the warm-up and that of the measurement.
 ///
 /// # Errors
@@ -102,7 +92,7 @@ pub(super) fn measure(
     rating: Rating,
     prepare: impl FnOnce(&Fleet) -> anyhow::Result<()>,
 ) -> anyhow::Result<Measured> {
-    let (warm_up, measured) = args.times()?;
+    let (warm_up, measured) = times(args.seconds, args.warm_up_seconds)?;
     let folder = TemporaryFolder::new(args.runs.as_deref())?;
     let plan = Plan::new(
         &plan::Args {

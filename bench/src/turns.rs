@@ -1,5 +1,6 @@
 //! The number and the duration of the turns of each measurement, and the choice of the reported turn.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -68,10 +69,7 @@ impl Turns {
 /// Returns the sizes of an option, ascending and without duplicates.
 pub(crate) fn ascending(option: &str, sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
     ensure!(!sizes.is_empty() && !sizes.contains(&0), "{option} needs sizes of at least 1");
-    let mut sizes = sizes.to_vec();
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(sizes)
+    Ok(sizes.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 #[cfg(test)]

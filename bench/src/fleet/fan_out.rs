@@ -9,8 +9,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use super::load::{LoadArgs, PATIENCE, add_connections, known};
-use super::publisher::{self, PublishedSize, tower_name};
+use super::publisher::{self, tower_name};
 use crate::report::{Report, Unit};
+use crate::script::Count;
 use crate::usage;
 
 /// Shares of the subscribers whose times are reported, beside the first one.
@@ -53,7 +54,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let (cpu, clients_cpu) = (usage::cpu_seconds(id), usage::cpu_seconds(us));
         let begun = Instant::now();
         // It answers once the version is there, before subscribers have it.
-        let PublishedSize { size_bytes } = publisher.ask(json!({}), PATIENCE)?;
+        let Count { count: size_bytes } = publisher.ask(json!({}), PATIENCE)?;
         let all_hold_it = all_hold_it(args.actors, &mut held_receiver, &mut subscribers);
         let (held, memory_max) = usage::with_peak(id, all_hold_it).await;
         let held = held?;

@@ -61,7 +61,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     script::answer(out, json!({ "endpoint": format!("http://{address}") }), |version| {
         let Published { manifest, bytes } = networks.next().context("no network")?;
         publisher.publish(Manifest { version: WeightsVersion(version), ..manifest.clone() }, bytes.clone())?;
-        Ok(json!({ "size_bytes": bytes.len() }))
+        Ok(bytes.len() as u64)
     })?;
     drain.start();
     runtime.block_on(serving)?.context("serve weights")
@@ -88,13 +88,6 @@ fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
 #[derive(Debug, Deserialize)]
 struct Started {
     endpoint: String,
-}
-
-/// The answer to a request to publish.
-#[derive(Debug, Deserialize)]
-pub(super) struct PublishedSize {
-    /// The size of the version.
-    pub(super) size_bytes: u64,
 }
 
 /// Starts this program again as a publisher, and returns its address too.

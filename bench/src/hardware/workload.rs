@@ -133,7 +133,7 @@ impl Workload {
 
 /// Evaluations by dense networks, each in a thread of its own.
 fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
-    let rate = move |size: usize, time| {
+    Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
         let with_observations = |(index, network)| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64));
@@ -147,8 +147,7 @@ fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, see
             network.evaluate(observations, answers)?;
             Ok(1)
         })
-    };
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    })
 }
 
 /// Measures the calls/s of `call`, which makes the given number of calls and waits for the last one. The number grows

@@ -19,8 +19,6 @@ use crate::replay::load;
 use crate::report::{Report, Unit};
 use crate::training_run::{self, Measured, RunArgs, Window, cpu_seconds, of_threads};
 
-/// Height and width of Connect Four's board.
-const BOARD: [usize; 2] = [6, 7];
 /// Settings of a run with a full replay server, whose rate limiter never blocks, and an actor that evaluates one
 /// position in ten seconds. What is drawn is trained on, and all time of the learner is that of training.
 const RUN: [&str; 9] = [
@@ -54,8 +52,7 @@ pub struct LiveArgs {
 
 /// Returns whether the learner can train this case on games of Connect Four.
 pub(super) fn is_possible(case: &Case) -> bool {
-    let NetworkSize { height, width, .. } = case.network;
-    [height, width] == BOARD
+    matches!(case.network, NetworkSize { height: 6, width: 7, .. })
 }
 
 /// Returns the run of a case, with files in `folder`.

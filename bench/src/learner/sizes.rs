@@ -18,7 +18,7 @@ use super::Args;
 use super::backend::{kernel_step, steps_per_second};
 use super::inputs::random_batch;
 use crate::own_process::{self, words};
-use crate::report::{Report, Row, Unit, bytes};
+use crate::report::{Report, Row, SoFar, Unit, bytes};
 use crate::{Turns, ascending, machine};
 
 const SECTION: &str = "sizes of batches";
@@ -67,11 +67,7 @@ pub struct SizesArgs {
 ///
 /// # Errors
 /// Invalid options or settings, a network that the kernels of this CPU do not train, a process that fails.
-pub(super) fn add(
-    report: &mut Report,
-    args: &Args,
-    so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow::Result<()> {
     let (config, bytes_max) = (args.run.config()?, bytes_max(args)?);
     let batches = if args.batches.is_empty() { vec![128, 256, 512, 1024] } else { args.batches.clone() };
     if let Some(micro_batch) = args.sizes.micro_batch {
@@ -80,11 +76,9 @@ pub(super) fn add(
     report.set("game", &config.run.game);
     let [channels, blocks] = config.network.size();
     report.set("network", format!("{blocks}x{channels}"));
-    report.set("threads", machine::threads(config.learner.threads));
-    report.note(format!(
-        "learner.recompute, learner.moments: {:?}, {:?}",
-        config.learner.recompute, config.learner.moments
-    ));
+    let learner = &config.learner;
+    report.set("threads", machine::threads(learner.threads));
+    report.note(format!("learner.recompute, learner.moments: {:?}, {:?}", learner.recompute, learner.moments));
     for [batch, micro_batch] in pairs(&batches, &args.sizes.micro_batches)? {
         let own = ["learner", "--json", "--parts=batch"].map(str::to_owned);
         let sizes = [format!("--batches={batch}"), format!("--micro-batch={micro_batch}")];

@@ -125,11 +125,10 @@ type Label<'a> = (&'a Named, &'static str);
 fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> Series<Label<'a>> {
     let work = engine.1.build(weights, &Traffic::default()).map(|mut model| {
         let architecture = weights.manifest.architecture.clone();
-        let rate = move |batch, time| {
+        Work::of_size(move |batch, time| {
             let mut worker = Worker::new(model.as_mut(), &architecture, batch)?;
             threads::rate(&[], std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
-        };
-        Work { units: Box::new(|batch| batch as f64), rate: Box::new(rate) }
+        })
     });
     Series::new((engine, section), 1, work)
 }

@@ -199,7 +199,10 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
 }
 
 /// Returns the statistics of the table, once the server answers.
-async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
+///
+/// # Errors
+/// A server that does not answer.
+pub(super) async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
     let (inspector, deadline) = (Inspector::new(endpoint)?, Instant::now() + PATIENCE);
     loop {
         match inspector.stats().await {

@@ -41,7 +41,7 @@ const STEPS: [TakeAway; 9] = [
 ///
 /// # Errors
 /// Invalid options, a step that fails.
-pub fn measure_in_processes(args: &Args) -> anyhow::Result<Report> {
+pub fn in_processes(args: &Args) -> anyhow::Result<Report> {
     measure(args, |step| own_process::report(&arguments(step)))
 }
 

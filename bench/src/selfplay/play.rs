@@ -106,11 +106,11 @@ impl<'a, G: Game> Contestants<'a, G> {
         // A whole number of intervals, so that each has new weights once.
         let whole = |interval: Duration| interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0));
         let time = swap.map_or(time, whole);
-        let cpu_before = OnceLock::new();
+        let (us, cpu_before) = (Some(std::process::id()), OnceLock::new());
         // All games begin with the same position: they must spread out before their speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
         let play = |player: &mut Player<'_, G>| {
-            cpu_before.get_or_init(cpu_seconds);
+            cpu_before.get_or_init(|| usage::cpu_seconds(us));
             player.play(cached(), time)
         };
         let (over, waiting) = mpsc::channel::<()>();
@@ -127,13 +127,10 @@ impl<'a, G: Game> Contestants<'a, G> {
             drop(over);
             played
         })?;
-        let cpu = usage::cpu_since(Some(std::process::id()), cpu_before.into_inner().flatten());
-        Ok([speed(&played, args.games * args.leaves, cpu), merged(backend.engine_counts())].concat())
+        let cpu = usage::cpu_since(us, cpu_before.into_inner().flatten());
+        let merged = backend.engine_counts().map_or_else(Vec::new, merged);
+        Ok([speed(&played, args.games * args.leaves, cpu), merged].concat())
     }
-}
-
-fn cpu_seconds() -> Option<f64> {
-    usage::cpu_seconds(Some(std::process::id()))
 }
 
 impl Args {
@@ -229,10 +226,8 @@ fn speed(played: &[Played], batch_max: usize, cpu_seconds: Option<f64>) -> Vec<V
 }
 
 /// The batches of an engine that merges the requests of all threads.
-fn merged(counts: Option<EngineCounts>) -> Vec<Value> {
-    let Some(EngineCounts { batches, positions, padded_positions, busy, in_flight, .. }) = counts else {
-        return Vec::new();
-    };
+fn merged(counts: EngineCounts) -> Vec<Value> {
+    let EngineCounts { batches, positions, padded_positions, busy, in_flight, .. } = counts;
     let share = |part: u64, whole: u64| Some(part as f64 / whole.max(1) as f64);
     let in_flight = in_flight.div_duration_f64(busy.max(Duration::from_nanos(1)));
     vec![

@@ -7,7 +7,7 @@
 //! with new weights at an interval. Start with [`measure`].
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -26,6 +26,7 @@ use weights::{Manifest, WeightsVersion};
 use super::play::Contestants;
 use super::{Args, EVALUATIONS, SELF_PLAY};
 use crate::report::{Report, Unit, Value, percent, value_of};
+use crate::threads::lock;
 
 /// The largest batch of the simulated device.
 const BATCH_MAX: usize = BATCH_SIZES[BATCH_SIZES.len() - 1];
@@ -191,10 +192,6 @@ impl Device for Simulated {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 type Engine = BatchingEngine<Simulated>;
 
 /// Starts an engine on a device.
@@ -247,12 +244,15 @@ fn separate(spec: &Spec, args: &Args) -> impl Backend {
     }
 }
 
+/// The newest weights on the device, and their version.
+type Newest = Option<(WeightsVersion, Weights<Simulated>)>;
+
 /// One engine on the device, and the newest weights.
 struct Merged {
     spec: Spec,
     prepare: Duration,
     engine: Engine,
-    newest: Mutex<Option<(WeightsVersion, Weights<Simulated>)>>,
+    newest: Mutex<Newest>,
 }
 
 impl Merged {
@@ -262,11 +262,7 @@ impl Merged {
         Ok(Self { spec: spec.clone(), prepare, engine, newest: Mutex::default() })
     }
 
-    fn build_from(
-        &self,
-        newest: &mut Option<(WeightsVersion, Weights<Simulated>)>,
-        version: WeightsVersion,
-    ) -> Result<Box<dyn Evaluator>, Error> {
+    fn build_from(&self, newest: &mut Newest, version: WeightsVersion) -> Result<Box<dyn Evaluator>, Error> {
         let loaded = match newest.take().filter(|newest| newest.0 == version) {
             Some((_, loaded)) => loaded,
             None => {
