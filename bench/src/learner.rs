@@ -3,13 +3,15 @@
 //!
 //! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
 //! must have the same results. The backends of one case are measured in turns. Other parts are a learner process beside
-//! a replay server, and the sizes of batches for the network of a run. Start with [`measure`]: [`backend`] names and makes
-//! the backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other parts.
+//! a replay server, and the sizes of batches for the network of a run. Start with [`measure`]: [`backend`] names and
+//! makes the backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other
+//! parts.
 
 pub mod backend;
 mod case;
 mod inputs;
 pub mod live;
+mod measured;
 mod pytorch;
 mod results;
 pub mod sizes;
@@ -29,9 +31,10 @@ use crate::training_run::TemporaryFolder;
 use crate::turns::Turn;
 use crate::{Turns, ascending};
 use backend::Backend;
-use case::{Case, Measured, Outcome};
+use case::Case;
 use inputs::Inputs;
 use live::LiveArgs;
+use measured::{Measured, Outcome};
 use results::Results;
 use sizes::{Run, SizesArgs};
 use steps::FirstSteps;

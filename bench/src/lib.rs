@@ -83,8 +83,8 @@ enum Part {
     /// Attacks a server; started by `hostile` in a process of its own.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training on the CPU: steps of the kernels and libtorch beside PyTorch, a learner beside a replay server, sizes of
-    /// batches.
+    /// Training on the CPU: steps of the kernels and libtorch beside PyTorch, a learner beside a replay server, sizes
+    /// of batches.
     Learner(Box<self::learner::Args>),
 }
 

@@ -3,8 +3,8 @@
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
 //! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
-//! processes add up their own phases, a few times for each batch. Start with [`measure`]; `shares` computes the figures of
-//! the run, `placement` lists the devices.
+//! processes add up their own phases, a few times for each batch. Start with [`measure`]; `shares` computes the
+//! figures of the run, `placement` lists the devices.
 
 mod placement;
 mod shares;

@@ -10,8 +10,8 @@ use service::cpus::Cpu;
 /// risen.
 const WARM_UP: f64 = 0.25;
 
-/// Measures the units/s over all threads, one thread for each of `states`, pinned to one of `cpus` in turn unless that is
-/// empty: `round` does one round of work and returns its number of units.
+/// Measures the units/s over all threads, one thread for each of `states`, pinned to one of `cpus` in turn unless that
+/// is empty: `round` does one round of work and returns its number of units.
 ///
 /// All threads begin at the same moment, after the warm-up, and end with the first round that ends after `time`.
 ///

@@ -99,8 +99,7 @@ impl Args {
         match self.measurement {
             None => self.study.run(out).map(|()| ExitCode::SUCCESS),
             Some(Measurement::Batch { arguments }) => {
-                let part = ["--parts", "batch"].map(OsString::from);
-                bench::Args::of("learner", part.into_iter().chain(arguments).collect()).run()
+                bench::Args::of("learner", [vec!["--parts=batch".into()], arguments].concat()).run()
             }
         }
     }

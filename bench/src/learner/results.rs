@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::backend::Backend;
-use super::case::{Case, Measured, Outcome};
+use super::case::Case;
 use super::live;
+use super::measured::{Measured, Outcome};
 use crate::{Turns, machine, training_run};
 
 /// The first line. A field holds no comma, so that none needs quotes.

@@ -1,7 +1,8 @@
 //! The report: a row for each backend of each case, and for each learner beside a replay server.
 
 use super::backend::Backend;
-use super::case::{Case, Measured, Outcome};
+use super::case::Case;
+use super::measured::{Measured, Outcome};
 use super::{Args, Part, live};
 use crate::report::{Report, Unit};
 use crate::turns::Turn;

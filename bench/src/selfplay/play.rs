@@ -83,8 +83,8 @@ impl<'a, G: Game> Contestants<'a, G> {
         evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
     }
 
-    /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse. New
-    /// weights are published at the interval of `swap`, if there is one.
+    /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse.
+    /// New weights are published at the interval of `swap`, if there is one.
     pub(super) fn play(
         &self,
         backend: &dyn Backend,
