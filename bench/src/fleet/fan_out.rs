@@ -39,8 +39,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
     for actor in 0..args.actors {
         let name = format!("actor-{actor}");
         subscribers.spawn(follow(endpoint.clone(), name, opened.clone(), held_sender.clone()));
-    }
-    for _ in 0..args.actors {
+        // One after the other: a server takes few new connections from one address at a time.
         tokio::select! {
             opened = open.recv() => opened.context("every subscriber is gone")?,
             ended = subscribers.join_next() => return Err(end_reason(ended)),
