@@ -4,7 +4,7 @@
 //! The device takes a fixed time for each batch and a time for each position, one batch at a time and in order, and
 //! sleeps meanwhile, so that a machine without an accelerator shows what merging gains. Its answers are prepared random
 //! numbers. Beside the engine the report has the same self-play with an engine for each thread, as without merging, and
-//! with new weights at an interval. Start with [`measure`].
+//! with new weights at an interval. Start with `measure`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
