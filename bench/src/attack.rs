@@ -1,19 +1,18 @@
 //! Hostile clients of a server, in a process of their own: `zerofleet-bench attack`, which `bench hostile` starts.
 //!
-//! Each kind repeats one behaviour as fast as it can until standard input ends. The process prints a line once the
-//! attack has begun, and at the end the number of its requests.
+//! Each kind repeats one behaviour as fast as it can until standard input ends. The process answers as a script does:
+//! once the attack has begun, and then with the number of its requests.
 
 use std::future::poll_fn;
-use std::io::{BufRead as _, BufReader, Read as _, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::weights::WeightsVersion;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use clap::ValueEnum as _;
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
@@ -27,6 +26,8 @@ use proto::replay::v1::replay_client::ReplayClient;
 use proto::replay::{Origin, v1};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use serde::de::IgnoredAny;
+use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -37,8 +38,10 @@ use tonic::codegen::http;
 use crate::hostile::weights;
 use crate::inference::hello;
 use crate::network::random_positions;
+use crate::own_process;
 use crate::replay::games::Games;
 use crate::replay::load::writer;
+use crate::script::{self, Script};
 
 /// The subcommand with which this program starts itself as hostile clients.
 pub const COMMAND: &str = "attack";
@@ -56,6 +59,8 @@ const WRITERS: u64 = 4;
 const AHEAD: usize = 256;
 /// Requests for a future version in flight, and the positions of each.
 const FUTURE: (u64, usize) = (256, 8);
+/// The longest wait for an answer of hostile clients.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause before an attempt that failed is repeated.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -94,10 +99,10 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Attacks until standard input ends.
+/// Attacks until standard input ends, and answers each request with the number of its own.
 ///
 /// # Errors
-/// An invalid endpoint, or a token that cannot be read.
+/// An invalid endpoint, or a token that cannot be read; a hostile client that ends.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     service::descriptors::raise_limit();
     let section = service::SecuritySection { token_file: args.token.clone(), ..service::SecuritySection::default() };
@@ -106,49 +111,42 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let _on_it = runtime.enter();
     let count = Arc::new(AtomicU64::new(0));
     let mut attackers = attackers(args, &count)?;
-    writeln!(out, "attacking")?;
-    out.flush()?;
-    std::io::stdin().lock().read_to_end(&mut Vec::new()).context("wait for the end")?;
-    if let Some(ended) = attackers.try_join_next() {
-        bail!("a hostile client has ended: {ended:?}");
-    }
-    writeln!(out, "{}", count.load(Ordering::Relaxed))?;
-    Ok(())
+    script::answer(out, json!({}), |_| {
+        if let Some(ended) = attackers.try_join_next() {
+            bail!("a hostile client has ended: {ended:?}");
+        }
+        Ok(count.load(Ordering::Relaxed))
+    })
 }
 
 fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>> {
-    let (endpoint, games) = (args.endpoint.clone(), Games::new(30, args.seed)?);
-    let mut tasks = JoinSet::new();
+    let (endpoint, games, mut tasks) = (args.endpoint.clone(), Games::new(30, args.seed)?, JoinSet::new());
+    let count = || Arc::clone(count);
     match args.kind {
         Kind::Silent => {
             let address: SocketAddr = endpoint.trim_start_matches("http://").parse().context("read --endpoint")?;
-            for _ in 0..SILENT {
-                tasks.spawn(stay_silent(address, Arc::clone(count)));
-            }
+            (0..SILENT).for_each(|_| drop(tasks.spawn(stay_silent(address, count()))));
         }
         Kind::HalfSent => {
             for _ in 0..HALF_SENT {
-                tasks.spawn(send_half(proto::channel(&endpoint)?, Arc::clone(count)));
+                tasks.spawn(send_half(proto::channel(&endpoint)?, count()));
             }
         }
         Kind::ForgedIds => {
             for stream in 0..args.forged_streams {
                 let client = ReplayClient::new(proto::channel(&endpoint)?);
-                let rng = ChaCha8Rng::seed_from_u64(args.seed ^ stream);
-                tasks.spawn(forge(client, games.clone(), rng, Arc::clone(count)));
+                tasks.spawn(forge(client, games.clone(), ChaCha8Rng::seed_from_u64(args.seed ^ stream), count()));
             }
         }
         Kind::NoItems => {
-            for actor in 0..WRITERS {
-                tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, Arc::clone(count)));
-            }
+            (0..WRITERS).for_each(|actor| drop(tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, count()))));
         }
         Kind::FutureVersions => {
             let architecture = weights()?.manifest.architecture;
             let client = Evaluations::start(EvaluationsSettings { endpoint, hello: hello(&architecture) })?;
             for caller in 0..FUTURE.0 {
                 let batch = random_positions(&architecture, caller, FUTURE.1);
-                tasks.spawn(request_a_future_version(client.clone(), batch, Arc::clone(count)));
+                tasks.spawn(request_a_future_version(client.clone(), batch, count()));
             }
         }
     }
@@ -255,52 +253,15 @@ async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<
     }
 }
 
-/// Hostile clients in a child process, which is killed on drop.
-#[derive(Debug)]
-pub(crate) struct Attackers {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Attackers {
-    /// Starts this program again as hostile clients, and waits until they attack.
-    ///
-    /// # Errors
-    /// The process cannot be started, or ends at once.
-    pub(crate) fn start(args: &Args) -> anyhow::Result<Self> {
-        let kind = args.kind.to_possible_value().context("a kind without a name")?;
-        let mut command = Command::new(std::env::current_exe().context("find this program")?);
-        command.args([COMMAND, "--kind", kind.get_name(), "--endpoint", &args.endpoint]);
-        command.args(["--seed", &args.seed.to_string(), "--forged-streams", &args.forged_streams.to_string()]);
-        command.arg("--token").arg(&args.token).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().context("start hostile clients")?;
-        let output = BufReader::new(process.stdout.take().context("read the output of hostile clients")?);
-        let mut attackers = Self { process, output };
-        attackers.read_line()?;
-        Ok(attackers)
-    }
-
-    /// Ends the attack, and returns the number of its requests.
-    ///
-    /// # Errors
-    /// The process has ended before.
-    pub(crate) fn stop(mut self) -> anyhow::Result<u64> {
-        drop(self.process.stdin.take());
-        self.read_line()?.parse().context("read the number of hostile requests")
-    }
-
-    fn read_line(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).context("read the output of hostile clients")?;
-        ensure!(!line.is_empty(), "the hostile clients have failed");
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for Attackers {
-    fn drop(&mut self) {
-        // A process that was stopped ends by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Starts this program again as hostile clients, and waits until they attack.
+///
+/// # Errors
+/// The process cannot be started, or ends at once.
+pub(crate) fn start(args: &Args) -> anyhow::Result<Script> {
+    let kind = args.kind.to_possible_value().context("a kind without a name")?;
+    let Args { endpoint, token, forged_streams, seed, .. } = args;
+    let words = format!("{COMMAND} --kind {} --endpoint {endpoint} --seed {seed}", kind.get_name());
+    let mut command = own_process::command(&words.split(' ').map(str::to_owned).collect::<Vec<_>>())?;
+    command.args(["--forged-streams", &forged_streams.to_string(), "--token"]).arg(token);
+    Ok(Script::start::<IgnoredAny>(command, PATIENCE)?.0)
 }

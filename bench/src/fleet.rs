@@ -4,18 +4,15 @@
 //! time, so that neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors.
 //! `load` opens the connections of a thousand actors from this process: insert streams to a real replay server,
 //! subscriptions to a [`publisher`] of weights in a process of its own. `fan_out` computes from that how long a version
-//! takes over slower links. Start with [`run`].
+//! takes over slower links. Start with [`measure`].
 
 mod fan_out;
 mod load;
 pub mod publisher;
 mod scaling;
 
-use std::io::Write;
-
 use anyhow::Context;
 
-use crate::output::Destination;
 use crate::report::Report;
 use crate::training_run::TemporaryFolder;
 
@@ -37,23 +34,12 @@ pub struct Args {
     /// The folder of runs and logs during the measurement [default: the system's folder of temporary files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<std::path::PathBuf>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a process that dies or is not built, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("fleet", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a process that dies or is not built.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.scaling.check()?;
     args.load.check()?;

@@ -3,22 +3,20 @@
 //!
 //! A workload is computed at several sizes in several settings: a device, an engine, a precision, and the use of a
 //! CPU's cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
-//! measurement. If a device fails, the report states the reason. Start with [`run`].
+//! measurement. If a device fails, the report states the reason. Start with [`measure`].
 
 mod recommend;
 mod setting;
 mod workload;
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use network_torch::{DenseShape, Operation};
 
 use crate::network::{NetworkSize, numbers};
-use crate::output::Destination;
-use crate::report::{Report, Unit};
-use crate::series::{Limits, Speed, Speeds};
+use crate::report::{Report, SoFar, Unit};
+use crate::series::{Limits, Speed, Speeds, measure_in_turns};
 use crate::{Turns, ascending, machine};
 use setting::Setting;
 use workload::{Kind, Means, Workload};
@@ -50,9 +48,6 @@ pub struct Args {
     /// Sizes at which one call would take longer than this, extrapolated from a smaller size, are left out.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
 }
 
 fn dense_shape(text: &str) -> Result<DenseShape, String> {
@@ -61,19 +56,11 @@ fn dense_shape(text: &str) -> Result<DenseShape, String> {
     shape.ok_or_else(|| format!("`{text}` is not the size of a dense network: {wanted}"))
 }
 
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("hardware", out, |so_far| measure(args, so_far))
-}
-
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each workload.
 ///
 /// # Errors
-/// The errors of [`run`].
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+/// Invalid options.
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let sides = ascending("--sides", &args.sides)?;
     let elements = ascending("--elements", &args.elements)?;
     let batches = ascending("--batches", &args.batches)?;
@@ -99,15 +86,7 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
             Workload::Operation(_) => &elements,
             Workload::Tower(..) | Workload::Dense(_) => &batches,
         };
-        let mut all = workload.series(&means);
-        for _ in 0..args.turns.repeats {
-            for &size in sizes {
-                for series in &mut all {
-                    series.measure(size, limits);
-                }
-            }
-        }
-        let settings: Vec<Speeds<Setting>> = all.iter().map(|series| series.speeds(args.turns.turn)).collect();
+        let settings = measure_in_turns(workload.series(&means), sizes, limits, args.turns);
         add(&mut report, &name, kind, &settings);
         report.plot(&name, kind.metric, Some(kind.sizes), None);
         so_far(&report)?;
@@ -188,7 +167,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("deep").join("folder");
         let (mut table, mut json) = (Vec::new(), Vec::new());
-        run(&args(&format!("{TINY} --out {}", out.display())), &mut table).unwrap();
+        crate::tests::run("hardware", &format!("{TINY} --out {}", out.display()), &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains("\n## tower 1x16@3x3\n\n| setting | batch |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("hardware.md")).unwrap(), table);
@@ -196,7 +175,7 @@ mod tests {
         assert!(svg.contains(">dense 4x8x2: evaluations/s<") && svg.contains(">batch<"), "{svg}");
 
         let earlier = out.join("hardware.json");
-        run(&args(&format!("{TINY} --json --compare {}", earlier.display())), &mut json).unwrap();
+        crate::tests::run("hardware", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
         assert!(report.rows[0].change.is_some(), "{report:?}");
         assert_eq!(report.compared.unwrap().file, earlier.display().to_string());
@@ -224,7 +203,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("hardware", line, &mut Vec::new()).unwrap_err());
         for option in ["--sides", "--elements", "--batches", "--repeats"] {
             assert!(error(&format!("{option} 0")).contains(option));
         }

@@ -3,10 +3,9 @@
 //! overload.
 //!
 //! Server and clients run in this process and share its cores; their messages go over sockets, through the client that
-//! actors use. Every caller requests positions of its own. Start with [`run`].
+//! actors use. Every caller requests positions of its own. Start with [`measure`].
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,10 +25,10 @@ use tokio::net::TcpListener;
 use weights::Architecture;
 
 use crate::network::{choose_evaluators, evaluations_per_second, random_positions, random_weights};
-use crate::output::Destination;
+use crate::replay::load::Pace;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
-use crate::{Turns, machine};
+use crate::{Turns, machine, output};
 
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
@@ -67,23 +66,12 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a server that cannot start, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("inference", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a server that cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -99,10 +87,10 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let batch = |thread| random_positions(architecture, args.turns.seed + thread as u64, args.batch);
 
     let (mut alone, mut on_fast_path, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    let full = Load { callers: args.in_flight, positions: args.batch, timeout: None };
+    let full = Load { callers: args.in_flight, positions: args.batch, timeout: None, rate: f64::INFINITY };
     for _ in 0..args.turns.repeats {
         alone.push(evaluations_per_second(&[], &mut local, batch, time)?);
-        on_fast_path.push(runtime.block_on(fast(&server, architecture, full, time)));
+        on_fast_path.push(runtime.block_on(fast(&server.endpoint, architecture, full, time)));
         open.push(runtime.block_on(model_infer(&server, architecture, full, time))?);
     }
     let in_process = args.turns.turn.speed(&alone).unwrap_or(f64::NAN);
@@ -123,8 +111,8 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
             .latency("request", &mut loaded.answered);
     }
     for &count in &args.callers {
-        let one = Load { callers: count, positions: 1, timeout: None };
-        let turns = (0..args.turns.repeats).map(|_| runtime.block_on(fast(&server, architecture, one, time)));
+        let one = Load { callers: count, positions: 1, ..full };
+        let turns = (0..args.turns.repeats).map(|_| runtime.block_on(fast(&server.endpoint, architecture, one, time)));
         let mut loaded = args.turns.turn.of(turns.collect(), speed).context("no turn was measured")?;
         report
             .at(CALLERS, &[("callers", &count)])
@@ -134,9 +122,8 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let deadline = Duration::from_millis(args.deadline_ms);
     // Four times the requests that the server can answer by the deadline.
     let requests = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
-    let overload =
-        Load { callers: (requests.ceil() as usize).clamp(8, 1024), positions: args.batch, timeout: Some(deadline) };
-    let mut overloaded = runtime.block_on(fast(&server, architecture, overload, time));
+    let overload = Load { callers: (requests.ceil() as usize).clamp(8, 1024), timeout: Some(deadline), ..full };
+    let mut overloaded = runtime.block_on(fast(&server.endpoint, architecture, overload, time));
     let (rejected, expired) = (overloaded.share(overloaded.rejected), overloaded.share(overloaded.expired));
     let evaluator = runtime.block_on(server.stop())?;
     report
@@ -223,10 +210,8 @@ impl Server {
 /// The folder cannot be written to.
 pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Result<PathBuf> {
     let path = folder.join("weights.json");
-    std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
-        .with_context(|| format!("write {}", path.display()))?;
-    let beside = path.with_extension("safetensors");
-    std::fs::write(&beside, &weights.bytes).with_context(|| format!("write {}", beside.display()))?;
+    output::write(&path, serde_json::to_vec(&weights.manifest)?)?;
+    output::write(&path.with_extension("safetensors"), &weights.bytes)?;
     Ok(path)
 }
 
@@ -239,19 +224,22 @@ pub(crate) fn hello(architecture: &Architecture) -> Hello {
 
 /// The load that callers make.
 #[derive(Debug, Clone, Copy)]
-struct Load {
-    /// Number of concurrent callers; each sends its next request as soon as it is answered.
-    callers: usize,
+pub(crate) struct Load {
+    /// Number of concurrent callers; each sends its next request when it is answered.
+    pub(crate) callers: usize,
     /// Positions in a request.
-    positions: usize,
+    pub(crate) positions: usize,
     /// The timeout of a request.
-    timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    /// Requests per second of all callers, infinite for as many as are answered.
+    pub(crate) rate: f64,
 }
 
 /// The result of a load.
 #[derive(Debug, Default)]
-struct Loaded {
-    positions_per_second: f64,
+pub(crate) struct Loaded {
+    /// The answered positions.
+    pub(crate) positions_per_second: f64,
     /// The time of each answered request.
     answered: Vec<Duration>,
     /// Requests rejected at once, with the time after which to retry.
@@ -268,8 +256,8 @@ impl Loaded {
 }
 
 /// Loads the fast path from one client with one stream.
-async fn fast(server: &Server, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
-    let settings = EvaluationsSettings { endpoint: server.endpoint.clone(), hello: hello(architecture) };
+pub(crate) async fn fast(endpoint: &str, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
+    let settings = EvaluationsSettings { endpoint: endpoint.to_owned(), hello: hello(architecture) };
     let client = Evaluations::start(settings).expect("the server has a valid endpoint");
     client.up().await;
     let request = |caller| {
@@ -316,8 +304,8 @@ fn request(architecture: &Architecture, batch: &Batch) -> v2::ModelInferRequest 
     }
 }
 
-/// Runs callers that each send the next request as soon as the last one is answered, all in one task. `request` creates
-/// the function that sends the requests of a caller.
+/// Runs callers at the rate of the load, all in one task. `request` creates the function that sends the requests of a
+/// caller.
 async fn keep_requesting<A, E>(load: Load, time: Duration, request: impl Fn(u64) -> A) -> Loaded
 where
     A: AsyncFnMut() -> Result<(), E>,
@@ -325,9 +313,10 @@ where
 {
     let (begun, all) = (Instant::now(), RefCell::new(Loaded::default()));
     let callers = (0..load.callers as u64).map(|caller| {
+        let mut pace = Pace::new(begun, load.rate, (caller as usize, load.callers));
         let (mut request, all) = (request(caller), &all);
         async move {
-            while begun.elapsed() < time {
+            while pace.wait(begun + time).await {
                 let start = Instant::now();
                 let Err(error) = request().await else {
                     all.borrow_mut().answered.push(start.elapsed());

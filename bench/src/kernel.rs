@@ -3,13 +3,12 @@
 //!
 //! Every engine computes on one thread, and every thread has an engine of its own, as in self-play. The engines of one
 //! network are measured in turns within one run, because the speed of a machine varies during the measurement; so is
-//! the upper bound of the kernel, multiply-adds from registers alone. Start with [`run`].
+//! the upper bound of the kernel, multiply-adds from registers alone. Start with [`measure`].
 
 mod engine;
 mod peers;
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +20,7 @@ use network_cpu::{ChosenVariant, KernelVariant, Tower, choose_variant, fastest_f
 use network_torch::{Device, Network, Precision};
 
 use crate::network::{NetworkSize, evaluating, kernel_evaluators, libtorch_evaluators, random_positions};
-use crate::output::Destination;
-use crate::report::{Report, Unit};
+use crate::report::{Report, SoFar, Unit};
 use crate::series::{Limits, Series, Speeds, Work};
 use crate::{Turns, ascending, machine};
 use engine::{Engine, LAYERS, Path, ratios};
@@ -56,24 +54,13 @@ pub struct Args {
     /// pip if it does not exist.
     #[arg(long, value_name = "FOLDER")]
     pub peers: Option<PathBuf>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a network that cannot be built, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("kernel", out, |so_far| measure(args, so_far))
 }
 
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each network.
 ///
 /// # Errors
-/// The errors of [`run`].
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+/// Invalid options, a network that cannot be built.
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
     let mut report = bench.empty_report();
     for size in &args.networks {
@@ -267,9 +254,7 @@ impl<'a> Bench<'a> {
 
 /// Evaluations by an engine that Python runs.
 fn peer_work(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
-    let rate =
-        move |size: usize, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64);
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    Work::of_size(move |size, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64))
 }
 
 #[cfg(test)]
@@ -328,14 +313,19 @@ mod tests {
         let out = folder.path().join("deep").join("folder");
         let one = format!("{TINY} --paths portable-f32 --out {}", out.display());
         let mut table = Vec::new();
-        run(&args(&one), &mut table).unwrap();
+        crate::tests::run("kernel", &one, &mut table).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("\n| 1x16@3x3 | portable-f32 | 1 |"));
         let text = std::fs::read_to_string(out.join("kernel.md")).unwrap();
         assert!(text.contains("the kernel chooses portable-f32 (the widest)."), "{text}");
         assert!(out.join("kernel.svg").is_file());
 
         let (earlier, mut table) = (out.join("kernel.json"), Vec::new());
-        run(&args(&format!("{TINY} --paths portable-f32 --compare {}", earlier.display())), &mut table).unwrap();
+        crate::tests::run(
+            "kernel",
+            &format!("{TINY} --paths portable-f32 --compare {}", earlier.display()),
+            &mut table,
+        )
+        .unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains(&format!("since {}", earlier.display())) && table.contains(" (×"), "{table}");
     }
@@ -385,7 +375,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| run(&args(line), &mut Vec::new()).unwrap_err().to_string();
+        let error = |line: &str| crate::tests::run("kernel", line, &mut Vec::new()).unwrap_err().to_string();
         assert!(error("--batches 0").contains("--batches"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
         assert!(error("--repeats 0").contains("--repeats"));

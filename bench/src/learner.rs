@@ -2,21 +2,22 @@
 //! beside PyTorch, eager and compiled.
 //!
 //! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
-//! must have the same results. The backends of one case are measured in turns. `--live` measures a learner process
-//! beside a replay server as well. Start with [`run`]: [`backend`] names and makes the backends, `inputs` the weights
-//! and the batch, `table` the report.
+//! must have the same results. The backends of one case are measured in turns. Other parts are a learner process beside
+//! a replay server, and the sizes of batches for the network of a run. Start with [`measure`]: [`backend`] names and
+//! makes the backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other
+//! parts.
 
 pub mod backend;
 mod case;
 mod inputs;
-mod live;
+pub mod live;
 mod measured;
 mod pytorch;
 mod results;
+pub mod sizes;
 mod steps;
 mod table;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,29 +25,42 @@ use anyhow::{Context, ensure};
 use network_torch::Precision;
 
 use crate::network::NetworkSize;
-use crate::output::Destination;
-use crate::report::Report;
-use crate::series::{Limits, Series};
+use crate::report::{Report, SoFar};
+use crate::series::{Limits, Series, Speeds};
 use crate::training_run::TemporaryFolder;
 use crate::turns::Turn;
 use crate::{Turns, ascending};
-use backend::{Backend, Prepared};
+use backend::Backend;
 use case::Case;
 use inputs::Inputs;
-pub(crate) use inputs::random_batch;
-use live::Live;
+use live::LiveArgs;
 use measured::{Measured, Outcome};
 use results::Results;
+use sizes::{Run, SizesArgs};
 use steps::FirstSteps;
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Training steps from memory by every backend.
+    Steps,
+    /// A learner beside a replay server, for networks with the board of Connect Four.
+    Live,
+    /// Sizes of batches and micro-batches for the network of a run, and those that are fastest within the memory.
+    Batch,
+}
 
 /// Options of `zerofleet bench learner`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    /// The measured parts.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "steps")]
+    pub parts: Vec<Part>,
     /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "4x64@6x7,6x64@6x7,6x128@9x9")]
     pub networks: Vec<NetworkSize>,
-    /// Positions of a training step.
-    #[arg(long, value_delimiter = ',', default_value = "256,1024")]
+    /// Positions of a training step [default: 256,1024; of the part `batch` 128,256,512,1024].
+    #[arg(long, value_delimiter = ',')]
     pub batches: Vec<usize>,
     /// Number formats of convolutions and matrices; weights and moments are float32 in each.
     #[arg(long, value_delimiter = ',', value_parser = precision, default_value = "f32,bf16")]
@@ -64,12 +78,15 @@ pub struct Args {
     /// on the disk.
     #[arg(long, value_name = "FOLDER", default_value = ".tools/pytorch")]
     pub python: PathBuf,
-    /// Measures a learner beside a replay server too, for networks with the board of Connect Four.
-    #[arg(long)]
-    pub live: bool,
-    /// The duration of the measurement of a learner beside a replay server.
-    #[arg(long, default_value_t = 30.0)]
-    pub live_seconds: f64,
+    /// The learner beside a replay server.
+    #[command(flatten)]
+    pub live: LiveArgs,
+    /// The sizes of batches.
+    #[command(flatten)]
+    pub sizes: SizesArgs,
+    /// The run of a learner beside a replay server, and the one whose sizes of batches are measured.
+    #[command(flatten)]
+    pub run: Run,
     /// Appends what was measured to this file, and leaves out the cases that it has for this CPU.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -77,9 +94,6 @@ pub struct Args {
     /// files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
 }
 
 /// Parses a precision of training.
@@ -88,28 +102,31 @@ fn precision(text: &str) -> Result<Precision, String> {
     found.ok_or_else(|| format!("`{text}` is not a precision of training: expected f32 or bf16"))
 }
 
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a network that cannot be built, an invalid earlier report, a file or a folder that cannot be
-/// written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("learner", out, |so_far| measure(args, so_far))
-}
-
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each case.
 ///
 /// # Errors
-/// The errors of [`run`].
-pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+/// Invalid options, a network that cannot be built.
+pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
-    let live_time = Duration::try_from_secs_f64(args.live_seconds).context("read --live-seconds")?;
-    ensure!(!live_time.is_zero(), "--live-seconds must be above 0");
+    live::check(&args.live)?;
+    let mut report = table::empty_report(args);
+    if args.parts.contains(&Part::Batch) {
+        sizes::add(&mut report, args, so_far)?;
+    }
+    if args.parts != [Part::Batch] {
+        add_cases(&mut report, args, time, so_far)?;
+    }
+    Ok(report)
+}
+
+/// Adds steps from memory and learners beside a replay server.
+fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>) -> anyhow::Result<()> {
     let cases = cases(args)?;
+    let [steps, live] = [Part::Steps, Part::Live].map(|part| args.parts.contains(&part));
+    let backends = if steps { &args.backends[..] } else { &[] };
     let mut results = args.csv.as_deref().map(Results::open).transpose()?;
-    let is_new = |case: &&Case| results.as_ref().is_none_or(|results| !results.has(case, &args.backends, args.live));
+    let is_new = |case: &&Case| results.as_ref().is_none_or(|results| !results.has(case, backends, live));
     let new: Vec<Case> = cases.iter().filter(is_new).copied().collect();
-    let mut report = table::empty_report(args.turns, args.live);
     let left_out = cases.len() - new.len();
     if let (true, Some(csv)) = (left_out > 0, &args.csv) {
         report.note(format!("cases left out, since they are in {}: {left_out}", csv.display()));
@@ -117,16 +134,19 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
     // libtorch of this process is to keep its memory as that of a learner does.
     network_torch::keep_memory();
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
-    let mut live = args.live.then(|| Live::new(args.turns.seed, live_time, folder.path()));
     for case in new {
-        let inputs = Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
-        let outcomes = outcomes(args, &inputs, time);
-        let measured = Measured { case, outcomes, live: live.as_mut().map(|live| live.measure(case)) };
+        let mut outcomes = Vec::new();
+        if steps {
+            let inputs =
+                Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
+            outcomes = self::outcomes(args, &inputs, time);
+        }
+        let measured = Measured { case, outcomes, live: live.then(|| live::measure(args, case, folder.path())) };
         results.as_mut().map_or(Ok(()), |results| results.append(&measured, args.turns))?;
-        table::add(&mut report, &measured, args.turns.turn);
-        so_far(&report)?;
+        table::add(report, &measured, args.turns.turn);
+        so_far(report)?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// The cases of the options, one network after the other.
@@ -134,7 +154,8 @@ fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
     ensure!(!args.networks.is_empty(), "--networks names no network");
     ensure!(!args.precisions.is_empty(), "--precisions names no precision");
     ensure!(!args.backends.is_empty(), "--backends names no backend");
-    let (batches, thread_numbers) = (ascending("--batches", &args.batches)?, ascending("--threads", &args.threads)?);
+    let batches = if args.batches.is_empty() { &[256, 1024] } else { &args.batches[..] };
+    let (batches, thread_numbers) = (ascending("--batches", batches)?, ascending("--threads", &args.threads)?);
     let mut cases = Vec::new();
     for &network in &args.networks {
         for &batch in &batches {
@@ -162,11 +183,8 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
             }
             Ok(prepared)
         });
-        let (work, details) = match prepared {
-            Ok(Prepared { work, details, .. }) => (Ok(work), details),
-            Err(error) => (Err(error), String::new()),
-        };
-        (details, Series::new(backend, 1, work))
+        let details = prepared.as_ref().map(|prepared| prepared.details.clone()).unwrap_or_default();
+        (details, Series::new(backend, 1, prepared.map(|prepared| prepared.work)))
     };
     let mut all: Vec<(String, Series<Backend>)> = args.backends.iter().map(&mut prepare).collect();
     for _ in 0..args.turns.repeats {
@@ -176,11 +194,9 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
     }
     let outcome = |(details, series): (String, Series<Backend>)| {
         let [median, fastest] = [Turn::Median, Turn::Best].map(|turn| series.speeds(turn));
-        let speeds = median.at(inputs.case.batch).zip(fastest.at(inputs.case.batch));
-        let outcome = match (speeds, median.not_measured) {
-            (Some((median, fastest)), None) => Outcome::Measured { median, fastest, details },
-            (_, reason) => Outcome::NotMeasured { reason: reason.unwrap_or_default() },
-        };
+        let speed = |speeds: &Speeds<Backend>| speeds.at(inputs.case.batch).filter(|_| speeds.not_measured.is_none());
+        let (median_speed, fastest) = (speed(&median), speed(&fastest));
+        let outcome = Outcome { median: median_speed, fastest, note: median.not_measured.unwrap_or(details) };
         (series.label, outcome)
     };
     all.into_iter().map(outcome).collect()
@@ -246,12 +262,13 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("learner", line, &mut Vec::new()).unwrap_err());
         assert!(error("--batches 0").contains("--batches"));
         assert!(error("--threads 0").contains("--threads"));
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--live-seconds 0").contains("--live-seconds"));
+        assert!(error("--parts live --steps 50").contains("--steps"));
         let folder = tempfile::tempdir().unwrap();
         assert!(error(&format!("--networks 1x0@3x3 --folder {}", folder.path().display())).contains("1x0@3x3"));
         for line in [["--networks", "6x64"], ["--precisions", "int8"], ["--backends", "jax"]] {

@@ -1,24 +1,20 @@
 //! Measures the speed of the parts of zerofleet, relative to upper bounds measured in the same run: the program
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
-//! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
-//! [`batch`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
+//! [`Bench`] is the command line. Each benchmark is a module with its options and `measure`: [`kernel`], [`selfplay`],
+//! [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
+//! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
 //! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
-pub mod batch;
-pub mod feed;
 pub mod fleet;
 pub mod hardware;
 pub mod hostile;
 pub mod inference;
 pub mod kernel;
 pub mod learner;
-mod learner_process;
 mod machine;
-pub mod merging;
 pub mod muzero;
 mod network;
 pub mod output;
@@ -37,10 +33,13 @@ mod training_run;
 mod turns;
 mod usage;
 
-use std::io;
+use std::io::Write;
 
 pub use turns::{Turn, Turns};
 
+use self::selfplay::ablation;
+use output::Destination;
+use report::{Report, SoFar};
 use turns::ascending;
 
 /// Measures the speed of the parts of zerofleet.
@@ -49,6 +48,8 @@ use turns::ascending;
 pub struct Bench {
     #[command(subcommand)]
     part: Part,
+    #[command(flatten)]
+    destination: Destination,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -57,10 +58,8 @@ enum Part {
     Replay(self::replay::Args),
     /// The inference server over loopback, as a share of the speed of the same evaluator in a process.
     Inference(self::inference::Args),
-    /// Self-play, as a share of the speed of its evaluator alone.
-    Selfplay(self::selfplay::Args),
-    /// Self-play on a simulated accelerator: merged requests beside a batch for each thread, and new weights.
-    Merging(merging::Args),
+    /// Self-play, as a share of the speed of its evaluator alone or of a simulated accelerator.
+    Selfplay(Box<self::selfplay::Args>),
     /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
     /// The search tree alone, with an evaluator of constant answers.
@@ -84,55 +83,59 @@ enum Part {
     /// Attacks a server; started by `hostile` in a process of its own.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training steps on the CPU: the kernels and libtorch beside PyTorch, eager and compiled.
-    Learner(self::learner::Args),
-    /// Training steps on the CPU by sizes of batches and micro-batches: speed and memory of a run's network, and the
-    /// settings of the fastest within the memory.
-    Batch(batch::Args),
-    /// Training steps of one size; started by `batch` in a process of its own.
-    #[command(hide = true)]
-    BatchStep(batch::step::Args),
-    /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
-    Feed(feed::Args),
+    /// Training on the CPU: steps of the kernels and libtorch beside PyTorch, a learner beside a replay server, sizes
+    /// of batches.
+    Learner(Box<self::learner::Args>),
 }
 
 impl Bench {
-    /// Runs the benchmark and prints its report.
+    /// Runs the benchmark, and prints and writes its report.
     ///
     /// # Errors
-    /// The errors of the benchmark.
-    pub fn run(self) -> anyhow::Result<()> {
-        match self.part {
-            Part::Replay(args) => self::replay::run(&args, &mut io::stdout().lock()),
-            Part::Inference(args) => self::inference::run(&args, &mut io::stdout().lock()),
-            Part::Selfplay(args) => self::selfplay::run(&args, &mut io::stdout().lock()),
-            Part::Merging(args) => merging::run(&args, &mut io::stdout().lock()),
-            Part::Kernel(args) => kernel::run(&args, &mut io::stdout().lock()),
-            Part::Search(args) => self::search::run(&args, &mut io::stdout().lock()),
-            Part::Muzero(args) => muzero::run(&args, &mut io::stdout().lock()),
-            Part::MuzeroLoop(args) => muzero::training::run(&args, &mut io::stdout().lock()),
-            Part::Hardware(args) => hardware::run(&args, &mut io::stdout().lock()),
-            Part::Phases(args) => phases::run(&args, &mut io::stdout().lock()),
-            Part::Fleet(args) => self::fleet::run(&args, &mut io::stdout().lock()),
-            Part::Publisher(args) => self::fleet::publisher::run(&args, &mut io::stdout().lock()),
-            Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
-            Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
-            Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
-            Part::Batch(args) => batch::run(&args, &mut io::stdout().lock()),
-            Part::BatchStep(args) => batch::step::run(&args, &mut io::stdout().lock()),
-            Part::Feed(args) => feed::run(&args, &mut io::stdout().lock()),
-        }
+    /// The errors of the benchmark, an invalid earlier report, a folder that cannot be written.
+    pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (name, measure): (_, Measure) = match self.part {
+            Part::Replay(args) => ("replay", Box::new(move |_| self::replay::measure(&args))),
+            Part::Inference(args) => ("inference", Box::new(move |_| self::inference::measure(&args))),
+            Part::Selfplay(args) if args.ablate => ("ablation", Box::new(move |_| ablation::in_processes(&args))),
+            Part::Selfplay(args) => ("selfplay", Box::new(move |_| self::selfplay::measure(&args))),
+            Part::Kernel(args) => ("kernel", Box::new(move |so_far| kernel::measure(&args, so_far))),
+            Part::Search(args) => ("search", Box::new(move |_| self::search::measure(&args))),
+            Part::Muzero(args) => {
+                ("muzero", Box::new(move |so_far| muzero::measure(&args, &muzero::ablation::in_a_process, so_far)))
+            }
+            Part::MuzeroLoop(args) => ("muzero-loop", Box::new(move |_| muzero::training::measure(&args))),
+            Part::Hardware(args) => ("hardware", Box::new(move |so_far| hardware::measure(&args, so_far))),
+            Part::Phases(args) => ("phases", Box::new(move |_| phases::measure(&args))),
+            Part::Fleet(args) => ("fleet", Box::new(move |_| self::fleet::measure(&args))),
+            Part::Publisher(args) => return self::fleet::publisher::run(&args, out),
+            Part::Hostile(args) => ("hostile", Box::new(move |_| hostile::measure(&args))),
+            Part::Attack(args) => return attack::run(&args, out),
+            Part::Learner(args) => ("learner", Box::new(move |so_far| self::learner::measure(&args, so_far))),
+        };
+        self.destination.run(name, out, measure)
     }
 }
 
+/// Measures, and passes unfinished reports to its argument.
+type Measure = Box<dyn FnOnce(SoFar<'_>) -> anyhow::Result<Report>>;
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use clap::Parser;
 
     #[derive(clap::Parser)]
     struct Line<A: clap::Args> {
         #[command(flatten)]
         args: A,
+    }
+
+    /// Runs a benchmark with options from a command line.
+    pub(super) fn run(benchmark: &str, options: &str, out: &mut impl Write) -> anyhow::Result<()> {
+        let words = ["zerofleet-bench", benchmark].into_iter().chain(options.split_whitespace());
+        super::Bench::try_parse_from(words)?.run(out)
     }
 
     /// Parses options from a command line.

@@ -9,5 +9,5 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    fleet::report(bench::Bench::parse().run().map(|()| ExitCode::SUCCESS))
+    fleet::report(bench::Bench::parse().run(&mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS))
 }

@@ -5,9 +5,9 @@
 //! states in the engine's pool and on the host; `training` runs a loop of self-play and updates in full, without one
 //! optimisation at a time, and naively, each in a process of its own; `trading` searches in one market at a time and in
 //! many. Naive variants make the same searches: `single_calls` and `host_latents` wrap the engines of the others. Start
-//! with [`run`].
+//! with [`measure`].
 
-mod ablation;
+pub(crate) mod ablation;
 mod engine;
 mod float32_rows;
 mod host_latents;
@@ -19,15 +19,13 @@ mod single_calls;
 pub mod training;
 mod workload;
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use games::GameKind;
 
 use crate::Turns;
-use crate::output::Destination;
-use crate::report::Report;
+use crate::report::{Report, SoFar};
 use engine::Engine;
 use inference::InferenceArgs;
 use training::Variant;
@@ -67,28 +65,17 @@ pub struct Args {
     /// The turns of each measurement other than training loops.
     #[command(flatten)]
     pub turns: Turns,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, an engine that fails, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("muzero", out, |so_far| measure(args, &ablation::in_a_process, so_far))
 }
 
 /// Runs the measurements, training loops by `measure_loop`, and returns the report; calls `so_far` with the unfinished
 /// report after each part.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, an engine that fails.
 pub fn measure(
     args: &Args,
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
-    so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
+    so_far: SoFar<'_>,
 ) -> anyhow::Result<Report> {
     Duration::try_from_secs_f64(args.workload.loop_seconds).context("read --loop-seconds")?;
     let mut report = args.empty_report();
@@ -193,15 +180,15 @@ mod tests {
     fn the_report_is_a_table_or_json() {
         let (mut table, mut json) = (Vec::new(), Vec::new());
         let line = format!("{TINY} --parts pool");
-        run(&args(&line), &mut table).unwrap();
-        run(&args(&format!("{line} --json")), &mut json).unwrap();
+        crate::tests::run("muzero", &line, &mut table).unwrap();
+        crate::tests::run("muzero", &format!("{line} --json"), &mut json).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("| latents copied per simulation |"));
         assert_eq!(serde_json::from_slice::<Report>(&json).unwrap().sections(), [searches::POOL]);
     }
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("muzero", line, &mut Vec::new()).unwrap_err());
         let rejected = |option| parsed::<Args>([option, "0"]).unwrap_err().to_string();
         for option in ["--simulations", "--environments", "--positions"] {
             assert!(rejected(option).contains(option) && rejected(option).contains("at least 1"), "{option}");

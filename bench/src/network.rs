@@ -94,21 +94,10 @@ pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[usize; N]> {
 /// # Errors
 /// An invalid size of a network.
 pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: u64) -> anyhow::Result<Published> {
-    let shape = spec.observation;
-    let architecture = Architecture {
-        game: spec.name.clone(),
-        planes: shape.planes,
-        height: shape.height,
-        width: shape.width,
-        actions: spec.actions,
-        channels,
-        blocks,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        design: weights::Design::default(),
-        model: weights::Model::Alphazero,
-    };
-    published(architecture, seed)
+    let ObservationShape { planes, height, width } = spec.observation;
+    let size = NetworkSize { blocks, channels, height, width };
+    let (game, actions) = (spec.name.clone(), spec.actions);
+    published(Architecture { game, planes, actions, ..size.architecture() }, seed)
 }
 
 /// Creates a network of random weights, which depend on the seed alone, as the first published version.
@@ -201,7 +190,7 @@ pub(crate) fn evaluations_per_second(
     let with_batch = |(index, evaluator)| (evaluator, batch(index), Predictions::new());
     let mut workers: Vec<(&mut Box<dyn Evaluator>, Batch, Predictions)> =
         evaluators.iter_mut().enumerate().map(with_batch).collect();
-    threads::rate_on(cpus, &mut workers, time, |(evaluator, batch, predictions)| {
+    threads::rate(cpus, &mut workers, time, |(evaluator, batch, predictions)| {
         evaluator.evaluate(batch, predictions)?;
         Ok(batch.len())
     })
@@ -236,12 +225,11 @@ pub(crate) fn evaluating(
     seed: u64,
 ) -> Work {
     let architecture = architecture.clone();
-    let rate = move |size: usize, time| {
+    Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
         let batch = |thread| random_positions(&architecture, seed.wrapping_add(thread as u64), size);
         Ok(evaluations_per_second(&[], &mut evaluators, batch, time)? / size as f64)
-    };
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    })
 }
 
 #[cfg(test)]

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::report::Report;
+use crate::report::{Report, SoFar};
 
 /// The destination of a benchmark's report, and the report that it is compared with.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
     /// Prints one JSON object instead of tables.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// An earlier report in JSON to compare with: shows every value also as a ratio to that of the same row, and every
     /// share as its change.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being that of the benchmark.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, global = true, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl Destination {
         &self,
         benchmark: &str,
         out: &mut impl Write,
-        measure: impl FnOnce(&mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report>,
+        measure: impl FnOnce(SoFar<'_>) -> anyhow::Result<Report>,
     ) -> anyhow::Result<()> {
         // Read before minutes are spent on measuring.
         let earlier = self.compare.as_deref().map(|path| Ok((path, read(path, benchmark)?)));
@@ -58,14 +58,20 @@ impl Destination {
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let Some(folder) = &self.out else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
-        let write = |extension: &str, text: &str| {
-            let file = folder.join(format!("{}.{extension}", report.benchmark));
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
-        };
+        let write =
+            |extension: &str, text: &str| write(&folder.join(format!("{}.{extension}", report.benchmark)), text);
         write("md", &report.markdown())?;
         write("json", &(serde_json::to_string_pretty(report)? + "\n"))?;
         report.svg().map_or(Ok(()), |svg| write("svg", &svg))
     }
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// The path of a file that cannot be written.
+pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
 }
 
 /// Reads an earlier report of a benchmark.
@@ -89,7 +95,7 @@ mod tests {
         let mut table = Vec::new();
         let mut plotted = report();
         plotted.plot("alone", "simulations/s", None, None);
-        let measure = |so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>| {
+        let measure = |so_far: SoFar<'_>| {
             so_far(&report())?;
             assert!(out.join("search.md").is_file() && !out.join("search.svg").exists(), "written as it grows");
             Ok(plotted)
@@ -113,7 +119,7 @@ mod tests {
         let path = folder.path().join("other.json");
         let error = |path: &Path| {
             let destination = Destination { compare: Some(path.to_owned()), ..Destination::default() };
-            let measure = |_: &mut dyn FnMut(&Report) -> anyhow::Result<()>| panic!("measured");
+            let measure = |_: SoFar<'_>| panic!("measured");
             format!("{:#}", destination.run("kernel", &mut Vec::new(), measure).unwrap_err())
         };
         assert!(error(&path).contains("read the earlier report"));

@@ -12,17 +12,29 @@ use crate::report::Report;
 /// # Errors
 /// A process that cannot be started, that fails, or that prints something else.
 pub(crate) fn report(arguments: &[String]) -> anyhow::Result<Report> {
-    let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    let output = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = command(arguments)?.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
     serde_json::from_slice(&output.stdout).context("read what the process measured")
 }
 
-/// Returns options as the words of a command line, `--name value` for each field that has a value.
+/// Returns the command that runs this program with `arguments`.
+///
+/// # Errors
+/// The system does not name this program.
+pub(crate) fn command(arguments: &[String]) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Returns options as the words of a command line, `--name value` for each field that has a value, and for each element
+/// of a list.
 pub(crate) fn words(options: &impl Serialize) -> Vec<String> {
     let fields = serde_json::to_value(options).expect("options have text or numbers as values");
     let fields = fields.as_object().expect("options have names").iter().filter(|(_, value)| !value.is_null());
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    fields.flat_map(|(name, value)| [format!("--{}", name.replace('_', "-")), text(value)]).collect()
+    let values = |value: &'_ serde_json::Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    let words = |name: &str, value| [format!("--{}", name.replace('_', "-")), text(&value)];
+    fields.flat_map(|(name, value)| values(value).into_iter().flat_map(|value| words(name, value))).collect()
 }

@@ -3,20 +3,17 @@
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
 //! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
-//! processes add up their own phases, a few times for each batch. Start with [`run`]; `shares` computes the figures of
-//! the run, `placement` lists the devices.
+//! processes add up their own phases, a few times for each batch. Start with [`measure`]; `shares` computes the
+//! figures of the run, `placement` lists the devices.
 
 mod placement;
 mod shares;
-
-use std::io::Write;
 
 use anyhow::ensure;
 use fleet::bottleneck::bottleneck;
 use fleet::{Rating, Role};
 
 use crate::machine;
-use crate::output::Destination;
 use crate::report::{Report, Value, bytes, number, percent, value_of};
 use crate::training_run::{self, Measured};
 use placement::Placement;
@@ -37,25 +34,20 @@ pub struct Args {
     /// Reports the devices of all data too and, with an accelerator, the gain from it: a second run is on the CPU.
     #[arg(long)]
     pub placement: bool,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
 }
 
-/// Trains, then prints and writes the report.
+/// Trains and returns the report.
 ///
 /// # Errors
-/// Invalid options, a process that dies, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+/// Invalid options, a process that dies.
+pub fn measure(args: &Args) -> anyhow::Result<Report> {
     check(args)?;
-    args.destination.run("phases", out, |_| {
-        let measured = training_run::measure(&args.run, Rating::On)?;
-        let mut report = report(args, &measured);
-        if args.placement {
-            add_placement(&mut report, args, &measured)?;
-        }
-        Ok(report)
-    })
+    let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
+    let mut report = report(args, &measured);
+    if args.placement {
+        add_placement(&mut report, args, &measured)?;
+    }
+    Ok(report)
 }
 
 /// Adds the devices of a run and, with an accelerator, the rates of a second run on the CPU alone.
@@ -64,7 +56,7 @@ fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyho
     if placement::add(report, game, window, &shares::rates(window)) == Placement::Accelerated {
         let mut on_the_cpu = args.run.clone();
         on_the_cpu.sets.extend(placement::ON_THE_CPU.map(str::to_owned));
-        let measured = training_run::measure(&on_the_cpu, Rating::On)?;
+        let measured = training_run::measure(&on_the_cpu, Rating::On, |_| Ok(()))?;
         report.at(RATES, &[("run", &"all on the CPU")]).values(&shares::rates(&measured.window));
     }
     Ok(())
@@ -72,13 +64,10 @@ fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyho
 
 /// Checks the options that are not checked elsewhere.
 fn check(args: &Args) -> anyhow::Result<()> {
-    let finite = |name: &str, value: f64| {
+    for (name, value) in [("--epochs", args.epochs), ("--price-per-hour", args.price_per_hour.unwrap_or(0.0))] {
         ensure!(value.is_finite() && value >= 0.0, "{name} must be a number, 0 or above");
-        Ok(())
-    };
-    finite("--epochs", args.epochs)?;
-    finite("--price-per-hour", args.price_per_hour.unwrap_or(0.0))?;
-    args.run.times().map(drop)
+    }
+    training_run::times(args.run.seconds, args.run.warm_up_seconds).map(drop)
 }
 
 /// Computes the report of a run.
@@ -274,7 +263,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("phases", line, &mut Vec::new()).unwrap_err());
         assert!(error("--seconds 0").contains("--seconds"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--warm-up-seconds=-1").contains("--warm-up-seconds"));

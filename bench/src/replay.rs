@@ -2,23 +2,21 @@
 //! acknowledged, by number of writers and by size of the table; and the time of a restart.
 //!
 //! Server and clients run in this process and share its cores; their messages go over sockets, through the clients that
-//! actors and learner use. The rate limiter never blocks. Start with [`run`].
+//! actors and learner use. The rate limiter never blocks. Start with [`measure`].
 
 pub(crate) mod games;
 pub(crate) mod load;
 pub(crate) mod server;
 mod stall;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::Turns;
-use crate::output::Destination;
 use crate::report::{Report, Unit};
 use crate::training_run::TemporaryFolder;
+use crate::{Turns, ascending};
 use games::Games;
 use load::Loaded;
 use server::Server;
@@ -43,7 +41,7 @@ pub struct Args {
     pub unroll: usize,
     /// Positions in the table at which sampling and a restart are measured.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
-    pub positions: Vec<u64>,
+    pub positions: Vec<usize>,
     /// The duration of the measurement beside a sampler that has stopped reading; 0 skips it.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
@@ -57,23 +55,12 @@ pub struct Args {
     /// Overrides a setting of the servers, such as `replay.fsync_ms=10`; may be given many times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a server that cannot start, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("replay", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a server that cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -94,16 +81,27 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
         report.note(format!("servers with {}", args.sets.join(", ")));
     }
     report.note_turns(args.turns);
+    let bench = Bench { args, folder: folder.path(), games: &games, time };
     for &count in &args.writers {
-        runtime.block_on(measure_writers(args, folder.path(), &games, count, time, &mut report))?;
+        runtime.block_on(measure_writers(bench, count, &mut report))?;
     }
-    runtime.block_on(measure_sizes(args, folder.path(), &games, time, &mut report))?;
+    runtime.block_on(measure_sizes(bench, &mut report))?;
     if args.stall_seconds > 0.0 {
-        runtime.block_on(stall::measure(args, folder.path(), &games, args.stall_seconds, &mut report))?;
+        runtime.block_on(stall::measure(bench, &mut report))?;
     }
     report.plot(WRITERS, INSERTS, Some("writers"), None);
     report.plot(SIZES, SAMPLES, Some("positions held"), None);
     Ok(report)
+}
+
+/// What all measurements have in common.
+#[derive(Debug, Clone, Copy)]
+struct Bench<'a> {
+    args: &'a Args,
+    folder: &'a Path,
+    games: &'a Games,
+    /// The duration of a turn.
+    time: Duration,
 }
 
 const WRITERS: &str = "by number of writers";
@@ -112,23 +110,17 @@ const INSERTS: &str = "inserts/s";
 const SAMPLES: &str = "samples/s";
 
 /// Measures inserts and samples with `writers` writers, on a server of their own.
-async fn measure_writers(
-    args: &Args,
-    folder: &Path,
-    games: &Games,
-    writers: usize,
-    time: Duration,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, folder, games, time } = bench;
     let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
+    let insert = |in_flight| load::insert(&server.endpoint, games, (writers, in_flight), f64::INFINITY, time);
     let (mut inserts, mut latencies) = (Vec::new(), Vec::new());
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.turns.repeats {
-        inserts.push(load::insert(&server, games, writers, args.in_flight, time).await?.speed);
-        latencies.push(load::insert(&server, games, writers, 1, time).await?);
+        inserts.push(insert(args.in_flight).await?.speed);
+        latencies.push(insert(1).await?);
         alone.push(load::sample(&server, args, time).await);
-        let sampling = load::sample(&server, args, time);
-        let (inserted, sampled) = tokio::join!(load::insert(&server, games, writers, args.in_flight, time), sampling);
+        let (inserted, sampled) = tokio::join!(insert(args.in_flight), load::sample(&server, args, time));
         inserted?;
         beside.push(sampled);
     }
@@ -147,35 +139,24 @@ async fn measure_writers(
 }
 
 /// Measures samples, drain and restart of one server, whose table is filled from size to size.
-async fn measure_sizes(
-    args: &Args,
-    folder: &Path,
-    games: &Games,
-    time: Duration,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let mut positions = args.positions.clone();
-    positions.sort_unstable();
-    positions.dedup();
-    if positions.is_empty() {
-        return Ok(());
-    }
+async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, folder, games, time } = bench;
     let folder = folder.join("sizes");
     let mut server = Server::start(args, &folder).await?;
-    for positions in positions {
-        load::fill(&server.endpoint, games, positions).await?;
+    for positions in ascending("--positions", &args.positions)? {
+        load::fill(&server.endpoint, games, positions as u64).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
             sampled.push(load::sample(&server, args, time).await);
         }
         let mut sampled = args.turns.turn.of(sampled, |loaded| loaded.speed).unwrap_or_default();
-        let stats = server.stats().await?;
+        let stats = load::stats(&server.endpoint).await?;
         let begun = Instant::now();
         server.stop().await?;
         let drain_seconds = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         server = Server::start(args, &folder).await?;
-        let after = server.stats().await?;
+        let after = load::stats(&server.endpoint).await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
         ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
         report
@@ -193,7 +174,6 @@ async fn measure_sizes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::args;
 
     #[test]
     fn a_tiny_run_measures_everything_and_is_written_and_compared() {
@@ -204,12 +184,12 @@ mod tests {
             folder.path().display()
         );
         let mut table = Vec::new();
-        run(&args(&format!("{tiny} --out {}", out.display())), &mut table).unwrap();
+        crate::tests::run("replay", &format!("{tiny} --out {}", out.display()), &mut table).unwrap();
         assert_eq!(std::fs::read(out.join("replay.md")).unwrap(), table);
         assert!(std::fs::read_to_string(out.join("replay.svg")).unwrap().contains("positions held"));
 
         let (earlier, mut json) = (out.join("replay.json"), Vec::new());
-        run(&args(&format!("{tiny} --json --compare {}", earlier.display())), &mut json).unwrap();
+        crate::tests::run("replay", &format!("{tiny} --json --compare {}", earlier.display()), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
         assert_eq!(report.sections(), [WRITERS, SIZES, "beside a stalled sampler"]);
         let measured = |section, dimension: (&str, &str), metric| {
@@ -235,7 +215,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("replay", line, &mut Vec::new()).unwrap_err());
         assert!(error("--writers 0").contains("--writers"));
         assert!(error("--batch 0").contains("--batch"));
         assert!(error("--steps 50").contains("--steps"));

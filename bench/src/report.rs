@@ -113,6 +113,9 @@ pub struct Plot {
     pub panel: Option<String>,
 }
 
+/// Takes the unfinished report.
+pub type SoFar<'a> = &'a mut dyn FnMut(&Report) -> anyhow::Result<()>;
+
 impl Report {
     /// Creates a report of this machine without rows.
     pub fn new(benchmark: &str, title: &str) -> Self {
@@ -186,14 +189,18 @@ impl Report {
 
     /// Sections in the order of their first row.
     pub(crate) fn sections(&self) -> Vec<&str> {
-        let mut sections: Vec<&str> = Vec::new();
-        for row in &self.rows {
-            if !sections.contains(&row.section.as_str()) {
-                sections.push(&row.section);
-            }
-        }
-        sections
+        distinct(self.rows.iter().map(|row| row.section.as_str()))
     }
+}
+
+/// The different values in the order of their first appearance.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut all, value| {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+        all
+    })
 }
 
 impl Row {

@@ -1,4 +1,5 @@
-//! A script that measures other libraries on request: it reads and prints one JSON object a line.
+//! A script, or this program, that measures in a process of its own on request: it reads and prints one JSON object a
+//! line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A script in a child process, which is killed on drop.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Script {
     /// # Errors
     /// The script cannot be started, or its first line is late, an error, or no answer of type `A`.
     pub(crate) fn start<A: DeserializeOwned>(mut command: Command, patience: Duration) -> anyhow::Result<(Self, A)> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("start the script")?;
         let requests = child.stdin.take().context("open its standard input")?;
         let output = child.stdout.take().context("open its standard output")?;
@@ -49,6 +50,11 @@ impl Script {
         let script = Self { child, requests, answers, reader, last_id: 0 };
         let first = script.receive(patience)?;
         Ok((script, first))
+    }
+
+    /// Returns the id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends an object with an id of its own, and returns the answer.
@@ -85,6 +91,34 @@ impl Drop for Script {
     }
 }
 
+/// An answer of this program as a script: a number of bytes or of requests.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) count: u64,
+}
+
+/// Answers the process that started this one as a script: at once with `first`, then each request with the [`Count`] of
+/// `next`, which takes its number from 1, until there are no more.
+///
+/// # Errors
+/// The errors of `next`; a process that has ended.
+pub(crate) fn answer(
+    out: &mut impl Write,
+    first: Value,
+    mut next: impl FnMut(u64) -> anyhow::Result<u64>,
+) -> anyhow::Result<()> {
+    let mut print = |id: u64, mut answer: Value| {
+        answer["id"] = id.into();
+        writeln!(out, "{answer}").and_then(|()| out.flush()).context("answer")
+    };
+    print(0, first)?;
+    for (id, request) in (1..).zip(std::io::stdin().lock().lines()) {
+        request.context("read a request")?;
+        print(id, json!({ "count": next(id)? }))?;
+    }
+    Ok(())
+}
+
 /// Parses a line of the script as the answer to request `id`.
 fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
     let not_an_answer = |_| {
@@ -101,8 +135,6 @@ fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,11 +4,11 @@
 //! from their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play
 //! runs. On several threads each has games and trees of its own. The cases are measured in turns, because the speed of
 //! a machine varies during the measurement. A further case is one tree that many threads search with a network, as
-//! `play` does. Start with [`run`].
+//! `play` does. Start with [`measure`].
 
 mod player;
 
-use std::io::Write;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ::search::SearchAlgorithm;
@@ -22,7 +22,6 @@ use rand_chacha::rand_core::SeedableRng;
 use selfplay::{AnalysisSettings, SearchSettings, analyse_together};
 
 use crate::network::{choose_evaluators, random_weights};
-use crate::output::Destination;
 use crate::report::{Report, Unit};
 use crate::{Turns, machine, threads};
 use player::Player;
@@ -70,23 +69,12 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, an invalid earlier report, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("search", out, |_| measure(args))
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.games.is_empty(), "--games needs a game");
     ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
@@ -143,11 +131,8 @@ struct Case {
 type Search = Box<dyn FnMut(Duration) -> anyhow::Result<(f64, Option<f64>)>>;
 
 /// Returns the numbers of threads, ascending and without duplicates.
-fn threads(args: &Args) -> Vec<usize> {
-    let mut threads: Vec<usize> = args.threads.iter().map(|&threads| machine::threads(threads)).collect();
-    threads.sort_unstable();
-    threads.dedup();
-    threads
+fn threads(args: &Args) -> BTreeSet<usize> {
+    args.threads.iter().map(|&threads| machine::threads(threads)).collect()
 }
 
 /// Returns the cases of trees alone: every game, algorithm, number of simulations and number of threads.
@@ -188,7 +173,7 @@ fn trees(args: &Args) -> Vec<Case> {
 fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
     let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
-        let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
+        let speed = threads::rate(&[], &mut players, time, |player| Ok(player.play_move()))?;
         let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;
         Ok((speed, Some(sum(Player::bytes) / sum(Player::nodes))))
     })
@@ -275,7 +260,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("deep").join("folder");
         let (mut table, mut json) = (Vec::new(), Vec::new());
-        run(&args(&format!("{TINY} --out {}", out.display())), &mut table).unwrap();
+        crate::tests::run("search", &format!("{TINY} --out {}", out.display()), &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains("\n| hex-3 | gumbel | 16 | 2 |"), "{table}");
         assert_eq!(std::fs::read_to_string(out.join("search.md")).unwrap(), table);
@@ -283,7 +268,7 @@ mod tests {
         assert!(svg.contains("hex-3: simulations/s") && svg.contains("gumbel, 2<"), "{svg}");
 
         let earlier = out.join("search.json");
-        run(&args(&format!("{TINY} --json --compare {}", earlier.display())), &mut json).unwrap();
+        crate::tests::run("search", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
         // The evaluator of the other section is the one that was fastest just now, which may be another than before.
         let mut alone = report.rows.iter().filter(|row| row.section == ALONE);
@@ -304,7 +289,7 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_named() {
-        let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+        let error = |line: &str| format!("{:#}", crate::tests::run("search", line, &mut Vec::new()).unwrap_err());
         assert!(error("--simulations 64,0").contains("--simulations"));
         assert!(error("--leaves 0").contains("--leaves"));
         assert!(error("--repeats 0").contains("--repeats"));

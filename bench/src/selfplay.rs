@@ -5,12 +5,11 @@
 //! full batches that were prepared in advance, at every batch size of a list; the speed at its best size is the upper
 //! bound. Self-play is measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in
 //! a run. Both are measured in turns with the evaluators, because the speed of a machine varies during the measurement.
-//! Start with [`run`].
+//! Start with [`measure`].
 
 pub mod ablation;
 mod play;
-
-use std::io::Write;
+pub mod simulated;
 
 use anyhow::ensure;
 use evaluators::Backend;
@@ -19,10 +18,10 @@ use games::{GameKind, with_game};
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
-use crate::output::Destination;
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::{Turns, machine};
 use play::Contestants;
+use simulated::SimulatedArgs;
 
 /// Options of `zerofleet bench selfplay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -84,29 +83,20 @@ pub struct Args {
     /// Pins each thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
-    /// The destination of the report.
+    /// Self-play on a simulated accelerator.
     #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a network that cannot be built, an evaluator that fails, an invalid earlier report, a folder that
-/// cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    if args.ablate {
-        return ablation::run(args, out);
-    }
-    args.destination.run("selfplay", out, |_| measure(args))
+    pub simulated: SimulatedArgs,
 }
 
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a network that cannot be built, an evaluator that fails.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.check()?;
+    if args.simulated.simulate {
+        return with_game!(args.game, |game| simulated::measure(&game, args));
+    }
     with_game!(args.game, |game| measure_game(&game, args))
 }
 
@@ -125,8 +115,8 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
     let (time, turn) = (args.turns.time()?, args.turns.turn);
     let plain = Args { cache_positions: 0, subtree_reuse: false, symmetry_reuse: false, ..args.clone() };
     let contestants = Contestants::new(game, args)?;
-    let engines: [(&str, &dyn Backend); 2] =
-        [("of self-play", &*contestants.selfplay), ("libtorch", &*contestants.libtorch)];
+    let (selfplay, libtorch) = contestants.backends()?;
+    let engines: [(&str, &dyn Backend); 2] = [("of self-play", &*selfplay), ("libtorch", &*libtorch)];
 
     let mut alone = vec![[Vec::new(), Vec::new()]; args.batches.len()];
     let (mut plain_speeds, mut whole_speeds) = (Vec::new(), Vec::new());
@@ -137,24 +127,20 @@ fn measure_game<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
                     speeds.push(contestants.alone(backend, batch, time)?);
                 }
             }
-            plain_speeds.push(contestants.play(&plain, repeat, time)?);
+            plain_speeds.push(contestants.play(&*selfplay, &plain, repeat, time, None)?);
         }
-        whole_speeds.push(contestants.play(args, repeat, time)?);
+        whole_speeds.push(contestants.play(&*selfplay, args, repeat, time, None)?);
     }
 
     let mut report = Report::new("selfplay", "Self-play beside its evaluator alone");
-    report.set("game", &game.spec().name);
     report.set("network", format!("{}x{}", args.blocks, args.channels));
-    report.set("threads", contestants.threads);
-    report.set("games per thread", args.games);
-    report.set("leaves per batch", args.leaves);
-    report.set("simulations", args.simulations);
-    report.note(format!("{ENGINE}{}", contestants.evaluator_name()?));
-    report.note(format!("libtorch: {}", contestants.libtorch.describe()));
+    contestants.describe(&mut report);
+    report.note(format!("{ENGINE}{}", contestants.evaluator_name(&*selfplay)?));
+    report.note(format!("libtorch: {}", libtorch.describe()));
     if args.pin {
         report.note("each thread stays on a cpu of its own");
     }
-    if let Some(in_flight) = contestants.libtorch.0.in_flight() {
+    if let Some(in_flight) = libtorch.0.in_flight() {
         report.note(format!("batches of libtorch in flight: at most {in_flight}"));
     }
     report.note_turns(args.turns);
@@ -250,8 +236,8 @@ mod tests {
     #[test]
     fn the_report_is_a_table_or_json() {
         let (mut table, mut json) = (Vec::new(), Vec::new());
-        run(&args(TINY), &mut table).unwrap();
-        run(&args(&format!("{TINY} --json --cache-positions 1000")), &mut json).unwrap();
+        crate::tests::run("selfplay", TINY, &mut table).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --json --cache-positions 1000"), &mut json).unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains(" of its evaluator's best batch |") && table.contains("\n| whole | "), "{table}");
         let read: Report = serde_json::from_slice(&json).unwrap();
@@ -262,12 +248,13 @@ mod tests {
     fn reports_are_written_and_compared() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display();
-        run(&args(&format!("{TINY} --out {path}")), &mut Vec::new()).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --out {path}"), &mut Vec::new()).unwrap();
         let mut table = Vec::new();
-        run(&args(&format!("{TINY} --compare {path}/selfplay.json")), &mut table).unwrap();
+        crate::tests::run("selfplay", &format!("{TINY} --compare {path}/selfplay.json"), &mut table).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("/selfplay.json, measured on "));
         assert!(std::fs::read_to_string(folder.path().join("selfplay.svg")).unwrap().contains("<svg"));
-        let error = run(&args(&format!("{TINY} --compare {path}/selfplay.md")), &mut Vec::new()).unwrap_err();
+        let error = crate::tests::run("selfplay", &format!("{TINY} --compare {path}/selfplay.md"), &mut Vec::new())
+            .unwrap_err();
         assert!(error.to_string().contains("selfplay.md"), "{error}");
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::Turn;
+use crate::{Turn, Turns};
 
 /// A computation that is timed at several sizes.
 pub(crate) struct Work {
@@ -11,6 +11,13 @@ pub(crate) struct Work {
     pub(crate) units: Box<dyn Fn(usize) -> f64>,
     /// Calls/s at a size, over all evaluators.
     pub(crate) rate: Box<dyn FnMut(usize, Duration) -> anyhow::Result<f64>>,
+}
+
+impl Work {
+    /// Work whose units are its size.
+    pub(crate) fn of_size(rate: impl FnMut(usize, Duration) -> anyhow::Result<f64> + 'static) -> Self {
+        Self { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    }
 }
 
 /// The measurements of one computation.
@@ -99,6 +106,23 @@ impl<L: Clone> Series<L> {
         let speeds = self.rates.iter().filter_map(speed).collect();
         Speeds { label: self.label.clone(), speeds, not_measured: self.failure.clone() }
     }
+}
+
+/// Measures turns of all series at all sizes, alternating, and returns the speeds of the reported turns.
+pub(crate) fn measure_in_turns<L: Clone>(
+    mut all: Vec<Series<L>>,
+    sizes: &[usize],
+    limits: Limits,
+    turns: Turns,
+) -> Vec<Speeds<L>> {
+    for _ in 0..turns.repeats {
+        for &size in sizes {
+            for series in &mut all {
+                series.measure(size, limits);
+            }
+        }
+    }
+    all.iter().map(|series| series.speeds(turns.turn)).collect()
 }
 
 impl<L> Speeds<L> {

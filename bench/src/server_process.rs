@@ -34,10 +34,9 @@ impl ServerProcess {
     pub(crate) async fn replay(folder: &Path, sets: &[String]) -> anyhow::Result<Self> {
         let directory = format!("run.directory={}", folder.join("replay").display());
         let own = UNLIMITED.into_iter().map(str::to_owned).chain([directory]);
-        let mut server = Self::start("replay-server", folder, own.chain(sets.iter().cloned()))?;
+        let server = Self::start("replay-server", folder, own.chain(sets.iter().cloned()))?;
         let inspector = Inspector::new(&server.endpoint)?;
-        server.wait(async || inspector.stats().await.is_ok()).await?;
-        Ok(server)
+        server.wait(async || inspector.stats().await.is_ok()).await
     }
 
     /// Starts an inference server with these settings and waits until it serves.
@@ -45,10 +44,9 @@ impl ServerProcess {
     /// # Errors
     /// The server is not built, or does not start.
     pub(crate) async fn inference(folder: &Path, sets: &[String]) -> anyhow::Result<Self> {
-        let mut server = Self::start("inference-server", folder, sets.iter().cloned())?;
+        let server = Self::start("inference-server", folder, sets.iter().cloned())?;
         let client = AnalysisClient::new(&server.endpoint)?;
-        server.wait(async || client.stats().await.is_ok()).await?;
-        Ok(server)
+        server.wait(async || client.stats().await.is_ok()).await
     }
 
     fn start(name: &str, folder: &Path, sets: impl Iterator<Item = String>) -> anyhow::Result<Self> {
@@ -73,7 +71,7 @@ impl ServerProcess {
         self.child.id()
     }
 
-    async fn wait(&mut self, serves: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+    async fn wait(mut self, serves: impl AsyncFn() -> bool) -> anyhow::Result<Self> {
         let deadline = Instant::now() + START_DEADLINE;
         while !serves().await {
             if let Some(event) = self.child.watch(Instant::now())? {
@@ -82,6 +80,6 @@ impl ServerProcess {
             ensure!(Instant::now() < deadline, "the server does not serve after {START_DEADLINE:?}");
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        Ok(())
+        Ok(self)
     }
 }

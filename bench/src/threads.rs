@@ -1,6 +1,6 @@
 //! Threads that begin together and work for a time.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -10,27 +10,14 @@ use service::cpus::Cpu;
 /// risen.
 const WARM_UP: f64 = 0.25;
 
-/// Measures the units/s over all threads, one thread for each of `states`: `round` does one round of work and returns
-/// its number of units.
+/// Measures the units/s over all threads, one thread for each of `states`, pinned to one of `cpus` in turn unless that
+/// is empty: `round` does one round of work and returns its number of units.
 ///
 /// All threads begin at the same moment, after the warm-up, and end with the first round that ends after `time`.
 ///
 /// # Errors
-/// The first failure of a round.
+/// The first failure of a round; a thread that cannot be pinned.
 pub(super) fn rate<S: Send>(
-    states: &mut [S],
-    time: Duration,
-    round: impl Fn(&mut S) -> anyhow::Result<usize> + Sync,
-) -> anyhow::Result<f64> {
-    rate_on(&[], states, time, round)
-}
-
-/// Measures as [`rate`] does, with each thread pinned to one of `cpus`, in turn; if `cpus` is empty, threads run
-/// anywhere.
-///
-/// # Errors
-/// The errors of [`rate`]; a thread that cannot be pinned.
-pub(super) fn rate_on<S: Send>(
     cpus: &[Cpu],
     states: &mut [S],
     time: Duration,
@@ -67,6 +54,11 @@ pub(super) fn together<S: Send, T: Send>(
     })
 }
 
+/// Locks a mutex, also after a panic of another thread, which ends the measurement when that thread is joined.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Measures the units/s of at least one round.
 fn rounds<S>(state: &mut S, time: Duration, round: impl Fn(&mut S) -> anyhow::Result<usize>) -> anyhow::Result<f64> {
     let (start, mut units) = (Instant::now(), 0);
@@ -89,7 +81,7 @@ mod tests {
     fn every_state_is_worked_on_before_and_after_the_barrier() {
         let rounds = AtomicUsize::new(0);
         let mut states = [0_usize; 3];
-        let rate = rate(&mut states, Duration::ZERO, |state| {
+        let rate = rate(&[], &mut states, Duration::ZERO, |state| {
             *state += 1;
             rounds.fetch_add(1, Ordering::Relaxed);
             Ok(10)
@@ -101,7 +93,7 @@ mod tests {
     #[test]
     fn a_failure_in_one_thread_ends_the_others_too() {
         let mut states = [false, true];
-        let error = rate(&mut states, Duration::ZERO, |fails| match fails {
+        let error = rate(&[], &mut states, Duration::ZERO, |fails| match fails {
             true => Err(anyhow!("out of order")),
             false => Ok(1),
         });

@@ -61,17 +61,15 @@ pub struct RunArgs {
     pub runs: Option<PathBuf>,
 }
 
-impl RunArgs {
-    /// Returns the duration of the warm-up and that of the measurement.
-    ///
-    /// # Errors
-    /// An invalid duration.
-    pub(super) fn times(&self) -> anyhow::Result<(Duration, Duration)> {
-        let measured = Duration::try_from_secs_f64(self.seconds).context("read --seconds")?;
-        ensure!(!measured.is_zero(), "--seconds must be above 0");
-        let warm_up = Duration::try_from_secs_f64(self.warm_up_seconds).context("read --warm-up-seconds")?;
-        Ok((warm_up, measured))
-    }
+/// Returns the duration of the warm-up and that of the measurement.
+///
+/// # Errors
+/// An invalid duration.
+pub(super) fn times(seconds: f64, warm_up_seconds: f64) -> anyhow::Result<(Duration, Duration)> {
+    let measured = Duration::try_from_secs_f64(seconds).context("read --seconds")?;
+    ensure!(!measured.is_zero(), "--seconds must be above 0");
+    let warm_up = Duration::try_from_secs_f64(warm_up_seconds).context("read --warm-up-seconds")?;
+    Ok((warm_up, measured))
 }
 
 /// A run that was measured.
@@ -85,12 +83,16 @@ pub(super) struct Measured {
 }
 
 /// Trains as `zerofleet train` does, with or without an arena, in a temporary folder, and reads the metrics of its
-/// processes meanwhile.
+/// processes meanwhile. `prepare` is called with the started processes.
 ///
 /// # Errors
-/// An invalid configuration, a process that dies or never trains, Ctrl-C.
-pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured> {
-    let (warm_up, measured) = args.times()?;
+/// An invalid configuration, a process that dies or never trains, Ctrl-C; the errors of `prepare`.
+pub(super) fn measure(
+    args: &RunArgs,
+    rating: Rating,
+    prepare: impl FnOnce(&Fleet) -> anyhow::Result<()>,
+) -> anyhow::Result<Measured> {
+    let (warm_up, measured) = times(args.seconds, args.warm_up_seconds)?;
     let folder = TemporaryFolder::new(args.runs.as_deref())?;
     let plan = Plan::new(
         &plan::Args {
@@ -119,7 +121,7 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
     // Declared after the folder and so dropped before it: on an early return, the processes are killed before the
     // folder is removed.
     let mut session = Session { fleet: Fleet::start(&plan, &binaries, rating, Instant::now())?, drain };
-    let measured = session.measure(warm_up, measured);
+    let measured = prepare(&session.fleet).and_then(|()| session.measure(warm_up, measured));
     let drained = session.fleet.drain();
     let (window, accelerators) = measured?;
     drained?;
@@ -345,7 +347,7 @@ pub(crate) mod tests {
     fn a_key_that_does_not_exist_is_refused_before_anything_runs() {
         let folder = tempfile::tempdir().unwrap();
         let args: RunArgs = args(&format!("--runs {} --set learner.speed=1", folder.path().display()));
-        let error = measure(&args, Rating::On).unwrap_err();
+        let error = measure(&args, Rating::On, |_| Ok(())).unwrap_err();
         assert!(format!("{error:#}").contains("learner.speed"), "{error:#}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
     }

@@ -1,11 +1,13 @@
 //! The number and the duration of the turns of each measurement, and the choice of the reported turn.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 /// The choice of the reported turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Turn {
     /// The median: the expected speed of this machine.
     #[default]
@@ -37,7 +39,7 @@ impl Turn {
 }
 
 /// The turns of the compared measurements, which alternate.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args, serde::Serialize)]
 pub struct Turns {
     /// The duration of each measurement.
     #[arg(long, default_value_t = 1.0)]
@@ -67,10 +69,7 @@ impl Turns {
 /// Returns the sizes of an option, ascending and without duplicates.
 pub(crate) fn ascending(option: &str, sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
     ensure!(!sizes.is_empty() && !sizes.contains(&0), "{option} needs sizes of at least 1");
-    let mut sizes = sizes.to_vec();
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(sizes)
+    Ok(sizes.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 #[cfg(test)]

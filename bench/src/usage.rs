@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
 
 use service::machine::listed_bytes;
 
@@ -43,6 +45,20 @@ pub(super) fn cpu_seconds(id: Option<u32>) -> Option<f64> {
 /// The CPU time of a process since it had used `before`.
 pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
     Some((cpu_seconds(id)? - before?).max(0.0))
+}
+
+/// The interval between two readings of the memory of a process.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Waits for `work`, and returns its result and the greatest memory of a process that was seen meanwhile.
+pub(super) async fn with_peak<T>(id: Option<u32>, work: impl Future<Output = T>) -> (T, Option<u64>) {
+    let (mut work, mut peak, mut look) = (pin!(work), None, tokio::time::interval(MEMORY_INTERVAL));
+    loop {
+        tokio::select! {
+            done = &mut work => return (done, peak),
+            _ = look.tick() => peak = peak.max(memory(id)),
+        }
+    }
 }
 
 /// Reads the usage from the folder of a process in `/proc`.

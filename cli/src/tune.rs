@@ -63,7 +63,7 @@ enum Measurement {
     /// Measures sizes of batches and micro-batches for speed and memory, and recommends one.
     #[command(disable_help_flag = true)]
     Batch {
-        /// Options of `zerofleet bench batch`; see `--help`.
+        /// Options of `zerofleet bench learner`; see `--help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
@@ -98,7 +98,9 @@ impl Args {
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         match self.measurement {
             None => self.study.run(out).map(|()| ExitCode::SUCCESS),
-            Some(Measurement::Batch { arguments }) => bench::Args::of("batch", arguments).run(),
+            Some(Measurement::Batch { arguments }) => {
+                bench::Args::of("learner", [vec!["--parts=batch".into()], arguments].concat()).run()
+            }
         }
     }
 }

@@ -222,7 +222,7 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
 }
 
 /// The most preparing threads that are started by themselves. One makes about a million positions of Connect Four per
-/// second (`zerofleet bench feed`); larger games, with more planes and longer trajectories, take more.
+/// second (`zerofleet bench learner --parts live`); larger games, with more planes and longer trajectories, take more.
 const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of preparing threads: as configured, or by device and cores.

@@ -1,19 +1,19 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::weights::v1;
 use proto::weights::v1::weights_client::WeightsClient;
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use super::load::{LoadArgs, PATIENCE, add_connections, known};
-use super::publisher::{Publisher, tower_name};
+use super::publisher::{self, tower_name};
 use crate::report::{Report, Unit};
+use crate::script::Count;
 use crate::usage;
 
-/// The interval between two readings of the publisher's memory.
-const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// Shares of the subscribers whose times are reported, beside the first one.
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
@@ -29,7 +29,7 @@ struct Held {
 /// # Errors
 /// A publisher that ends, a subscriber that never receives a version.
 pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let mut publisher = Publisher::start(&args.networks, args.fetches, seed)?;
+    let (mut publisher, endpoint) = publisher::start(&args.networks, args.fetches, seed)?;
     let id = Some(publisher.id());
     let without = usage::memory(id);
     let (held_sender, mut held_receiver) = mpsc::channel(args.actors.max(1));
@@ -38,9 +38,8 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
     let mut subscribers = JoinSet::new();
     for actor in 0..args.actors {
         let name = format!("actor-{actor}");
-        subscribers.spawn(follow(publisher.endpoint.clone(), name, opened.clone(), held_sender.clone()));
-    }
-    for _ in 0..args.actors {
+        subscribers.spawn(follow(endpoint.clone(), name, opened.clone(), held_sender.clone()));
+        // One after the other: a server takes few new connections from one address at a time.
         tokio::select! {
             opened = open.recv() => opened.context("every subscriber is gone")?,
             ended = subscribers.join_next() => return Err(end_reason(ended)),
@@ -53,9 +52,11 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let (memory, us) = (usage::memory(id), Some(std::process::id()));
         let (cpu, clients_cpu) = (usage::cpu_seconds(id), usage::cpu_seconds(us));
         let begun = Instant::now();
-        publisher.publish()?;
-        let (held, memory_max) = all_hold_it(args.actors, id, &mut held_receiver, &mut subscribers).await?;
-        let size_bytes = publisher.published_bytes()?;
+        // It answers once the version is there, before subscribers have it.
+        let Count { count: size_bytes } = publisher.ask(json!({}), PATIENCE)?;
+        let all_hold_it = all_hold_it(args.actors, &mut held_receiver, &mut subscribers);
+        let (held, memory_max) = usage::with_peak(id, all_hold_it).await;
+        let held = held?;
         ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber got another number of bytes");
         let fan_out = FanOut {
             size_bytes,
@@ -157,20 +158,17 @@ pub(super) fn conclude(report: &mut Report, actors: usize) {
     report.plot(HELD, "time", Some("subscribers"), None);
 }
 
-/// Waits until `count` subscribers hold the version, and samples the memory of process `id` meanwhile.
+/// Waits until `count` subscribers hold the version.
 async fn all_hold_it(
     count: usize,
-    id: Option<u32>,
     held_receiver: &mut mpsc::Receiver<Held>,
     subscribers: &mut JoinSet<anyhow::Result<()>>,
-) -> anyhow::Result<(Vec<Held>, Option<u64>)> {
+) -> anyhow::Result<Vec<Held>> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut look = tokio::time::interval(MEMORY_INTERVAL);
-    let (mut held, mut memory_max) = (Vec::with_capacity(count), None);
+    let mut held = Vec::with_capacity(count);
     while held.len() < count {
         tokio::select! {
             next = held_receiver.recv() => held.push(next.context("every subscriber is gone")?),
-            _ = look.tick() => memory_max = memory_max.max(usage::memory(id)),
             ended = subscribers.join_next() => return Err(end_reason(ended)),
             () = tokio::time::sleep_until(deadline) => {
                 bail!("{} of {count} hold the version after {PATIENCE:?}", held.len());
@@ -178,7 +176,7 @@ async fn all_hold_it(
         }
     }
     held.sort_by_key(|held| held.at);
-    Ok((held, memory_max))
+    Ok(held)
 }
 
 /// Returns the reason why a subscriber ended; a subscriber never ends by itself.
@@ -226,6 +224,8 @@ fn quantiles(begun: Instant, held: &[Held]) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -2,12 +2,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::Writer;
-use tokio::task::JoinSet;
 
 use super::publisher::tower;
 use crate::replay::games::Games;
-use crate::replay::load::{close, writer};
+use crate::replay::load::{self, Client};
 use crate::report::{Report, Unit, Value, bytes, number, percentiles_us, value_of};
 use crate::server_process::ServerProcess;
 use crate::usage;
@@ -16,10 +14,6 @@ use crate::usage;
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// The interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// The maximum number of unacknowledged trajectories of an actor, as in a run.
-const IN_FLIGHT: usize = 64;
-/// Duration of the warm-up, as a share of the measured time.
-const WARM_UP: f64 = 0.25;
 
 /// The load of many actors, simulated by one process.
 #[derive(Debug, Clone, clap::Args)]
@@ -74,24 +68,23 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
     let server = ServerProcess::replay(folder, &[]).await?;
     let before = usage::memory(server.id());
     let begun = Instant::now();
-    let writers: Vec<Writer> =
-        (0..args.actors as u64).map(|actor| writer(&server.endpoint, actor, EPOCH, IN_FLIGHT)).collect();
-    while writers.iter().any(|writer| writer.away_for().is_some()) {
+    // One in flight: each actor waits for its acknowledgement.
+    let mut clients = Client::start(&server.endpoint, args.actors, 1).await?;
+    while clients.iter().any(Client::is_away) {
         ensure!(begun.elapsed() < PATIENCE, "not every insert stream is open after {PATIENCE:?}");
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
     let memory = (before, usage::memory(server.id()));
     add_connections(report, "replay-server", args.actors, begun.elapsed(), memory);
-    let mut actors: Vec<Actor> = (0..).zip(writers).map(|(id, writer)| Actor { id, writer, sequence: 0 }).collect();
     let mut by_rate = Vec::new();
     for &rate in &args.rates {
-        let (values, back) = insert_at(args, &server, games, actors, rate).await?;
-        actors = back;
+        let (values, back) = insert_at(args, &server, games, clients, rate).await?;
+        clients = back;
         by_rate.push((rate, values));
     }
     add_inserts(report, &by_rate);
-    for actor in actors {
-        close(actor.writer).await?;
+    for client in clients {
+        client.close().await?;
     }
     Ok(())
 }
@@ -147,89 +140,31 @@ pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
     }
 }
 
-/// The only epoch of these actors.
-const EPOCH: u64 = 1;
-
-/// One actor as the replay server sees it.
-struct Actor {
-    id: u64,
-    writer: Writer,
-    sequence: u64,
-}
-
-impl Actor {
-    /// Inserts one trajectory per `interval` until `end`, and returns the latencies of those that began at or after
-    /// `start`. After a late insert, the next one follows at once.
-    async fn insert(
-        &mut self,
-        games: &Games,
-        mut next: Instant,
-        interval: Duration,
-        (start, end): (Instant, Instant),
-    ) -> anyhow::Result<Vec<Duration>> {
-        let mut took = Vec::new();
-        while next < end && Instant::now() < end {
-            tokio::time::sleep_until(next.into()).await;
-            let begun = Instant::now();
-            self.writer.insert(games.trajectory(self.id, EPOCH, self.sequence)).await?;
-            self.sequence += 1;
-            self.writer.flushed().await;
-            if begun >= start {
-                took.push(begun.elapsed());
-            }
-            next += interval;
-        }
-        Ok(took)
-    }
-}
-
-/// Inserts with all actors at one rate; their first inserts are spread over the interval.
+/// Inserts with all actors at one rate.
 async fn insert_at(
     args: &LoadArgs,
     server: &ServerProcess,
     games: &Games,
-    actors: Vec<Actor>,
+    clients: Vec<Client>,
     rate: f64,
-) -> anyhow::Result<(Vec<Value>, Vec<Actor>)> {
-    let (interval, time) = (Duration::from_secs_f64(1.0 / rate), Duration::from_secs_f64(args.load_seconds));
-    let begin = Instant::now();
-    let start = begin + time.mul_f64(WARM_UP).max(interval);
-    let end = start + time;
-    let mut tasks = JoinSet::new();
-    for mut actor in actors {
-        let games = games.clone();
-        let first = begin + interval.mul_f64(actor.id as f64 / args.actors as f64);
-        tasks.spawn(async move {
-            let took = actor.insert(&games, first, interval, (start, end)).await?;
-            anyhow::Ok((actor, took))
-        });
-    }
-    tokio::time::sleep_until(start.into()).await;
-    let us = Some(std::process::id());
-    let before = [server.id(), us].map(|id| (id, usage::cpu_seconds(id)));
-    tokio::time::sleep_until(end.into()).await;
-    let seconds = start.elapsed().as_secs_f64();
+) -> anyhow::Result<(Vec<Value>, Vec<Client>)> {
+    let ids = [server.id(), Some(std::process::id())];
+    let (begun, before) = (Instant::now(), ids.map(|id| (id, usage::cpu_seconds(id))));
+    let (wanted, time) = (rate * args.actors as f64, Duration::from_secs_f64(args.load_seconds));
+    let (mut loaded, back) = load::insert_with(clients, games, wanted, time).await?;
+    // The warm-up has the same load.
+    let seconds = begun.elapsed().as_secs_f64();
     let cores = before.map(|(id, before)| usage::cpu_since(id, before).map(|cpu| cpu / seconds));
-    let memory = usage::memory(server.id());
-    let (mut back, mut all) = (Vec::new(), Vec::new());
-    while let Some(done) = tasks.join_next().await {
-        let (actor, took) = done.context("join an actor")??;
-        back.push(actor);
-        all.extend(took);
-    }
-    back.sort_by_key(|actor| actor.id);
-    // Every recorded insert was acknowledged: within the measured time, or as the one in flight at its end.
-    let acknowledged = all.len() as f64 / seconds;
-    let [p50, p99] = percentiles_us(&mut all);
+    let [p50, p99] = percentiles_us(&mut loaded.took);
     let values = vec![
-        ("wanted/s", Unit::PerSecond, Some(rate * args.actors as f64)),
-        (ACKNOWLEDGED, Unit::PerSecond, Some(acknowledged)),
+        ("wanted/s", Unit::PerSecond, Some(wanted)),
+        (ACKNOWLEDGED, Unit::PerSecond, Some(loaded.speed)),
         ("insert p50", Unit::Microseconds, Some(p50)),
         ("insert p99", Unit::Microseconds, Some(p99)),
         (REPLAY_CORES, Unit::Cores, cores[0]),
         ("cores of all actors", Unit::Cores, cores[1]),
-        ("memory of replay server", Unit::Bytes, known(memory)),
-        ("trajectories", Unit::BytesPerSecond, Some(games.mean_wire_bytes() * acknowledged)),
+        ("memory of replay server", Unit::Bytes, known(usage::memory(server.id()))),
+        ("trajectories", Unit::BytesPerSecond, Some(games.mean_wire_bytes() * loaded.speed)),
     ];
     Ok((values, back))
 }

@@ -1,19 +1,23 @@
 //! Serves weights as a learner does, in a separate process so that its memory and CPU time can be measured: the
-//! service, the server and the version store of the learner, with networks of random weights. Each line on its standard
-//! input makes it publish.
+//! service, the server and the version store of the learner, with networks of random weights. Each request makes it
+//! publish.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::Ipv4Addr;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use games::{GameKind, with_game};
 use proto::security::Security;
 use proto::weights::{Published, WeightsService};
+use serde::Deserialize;
+use serde_json::json;
 use service::Drain;
 use weights::{Manifest, WeightsVersion};
 
+use super::load::PATIENCE;
 use crate::network::{numbers, random_weights};
+use crate::own_process;
+use crate::script::{self, Script};
 
 /// Versions kept, as many as the learner keeps by default.
 const KEPT: usize = 4;
@@ -36,7 +40,7 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Serves until standard input ends. Prints the address, and then the size in bytes of each published version.
+/// Serves until standard input ends. Answers with the address, and then with the size of each published version.
 ///
 /// # Errors
 /// A network that cannot be built, a port that cannot be opened.
@@ -53,28 +57,24 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let (address, drain) = (listener.local_addr()?, Drain::new());
     let serving = runtime.spawn(proto::weights::serve(service, Security::default(), listener, drain.token()));
-    writeln!(out, "http://{address}")?;
-    out.flush()?;
     let mut networks = networks.iter().cycle();
-    for (version, line) in (1..).zip(std::io::stdin().lock().lines()) {
-        line.context("read what to do")?;
+    script::answer(out, json!({ "endpoint": format!("http://{address}") }), |version| {
         let Published { manifest, bytes } = networks.next().context("no network")?;
         publisher.publish(Manifest { version: WeightsVersion(version), ..manifest.clone() }, bytes.clone())?;
-        writeln!(out, "{}", bytes.len())?;
-        out.flush()?;
-    }
+        Ok(bytes.len() as u64)
+    })?;
     drain.start();
     runtime.block_on(serving)?.context("serve weights")
 }
 
 /// Parses the size of a network for Connect Four: residual blocks and channels.
-pub(crate) fn tower(text: &str) -> Result<[usize; 2], String> {
+pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
     let size = numbers(text).filter(|size| !size.contains(&0));
     size.ok_or_else(|| format!("`{text}` is not a network: write BLOCKSxCHANNELS, such as 6x64"))
 }
 
 /// The size of a network as [`tower`] parses it.
-pub(crate) fn tower_name([blocks, channels]: [usize; 2]) -> String {
+pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
     format!("{blocks}x{channels}")
 }
 
@@ -84,71 +84,21 @@ fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
     made.with_context(|| format!("make a network of {}", tower_name(network)))
 }
 
-/// A publisher in a child process, which is killed on drop.
-#[derive(Debug)]
-pub(super) struct Publisher {
-    /// The address where it serves.
-    pub(super) endpoint: String,
-    process: std::process::Child,
-    orders: ChildStdin,
-    output: BufReader<ChildStdout>,
+/// The first answer of a publisher.
+#[derive(Debug, Deserialize)]
+struct Started {
+    endpoint: String,
 }
 
-impl Publisher {
-    /// Starts this program again as a publisher and waits for its address.
-    ///
-    /// # Errors
-    /// The process cannot be started, or prints no address.
-    pub(super) fn start(networks: &[[usize; 2]], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("find this program")?;
-        let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
-        let mut command = Command::new(program);
-        command.args([COMMAND, "--networks", &networks.join(","), "--seed", &seed.to_string()]);
-        command.args(fetches.iter().flat_map(|fetches| ["--fetches".to_owned(), fetches.to_string()]));
-        let mut process =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the publisher")?;
-        let orders = process.stdin.take().context("write to the publisher")?;
-        let output = process.stdout.take().context("read the publisher's output")?;
-        let mut publisher = Self { endpoint: String::new(), process, orders, output: BufReader::new(output) };
-        publisher.endpoint = publisher.read_line()?;
-        Ok(publisher)
-    }
-
-    /// Returns the id of its process.
-    pub(super) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Makes the process publish the next network.
-    ///
-    /// # Errors
-    /// The process has ended.
-    pub(super) fn publish(&mut self) -> anyhow::Result<()> {
-        self.orders.write_all(b"\n").and_then(|()| self.orders.flush()).context("write to the publisher")
-    }
-
-    /// Returns the size in bytes of the last published version.
-    ///
-    /// # Errors
-    /// The process has ended.
-    pub(super) fn published_bytes(&mut self) -> anyhow::Result<u64> {
-        let line = self.read_line()?;
-        line.parse().with_context(|| format!("the publisher printed `{line}`"))
-    }
-
-    fn read_line(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line).context("read the publisher's output")? == 0 {
-            bail!("the publisher has ended");
-        }
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        // The process may have ended by itself; its unfinished work is abandoned.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Starts this program again as a publisher, and returns its address too.
+///
+/// # Errors
+/// The process cannot be started, or prints no address.
+pub(super) fn start(networks: &[[usize; 2]], fetches: Option<usize>, seed: u64) -> anyhow::Result<(Script, String)> {
+    let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
+    let mut arguments =
+        vec![COMMAND.to_owned(), format!("--networks={}", networks.join(",")), format!("--seed={seed}")];
+    arguments.extend(fetches.map(|fetches| format!("--fetches={fetches}")));
+    let (script, Started { endpoint }) = Script::start(own_process::command(&arguments)?, PATIENCE)?;
+    Ok((script, endpoint))
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::ensure;
@@ -49,15 +50,7 @@ impl ScalingArgs {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         ensure!(self.games > 0 && self.simulations > 0, "--games and --simulations must be at least 1");
-        self.run(1, None, 0).times().map(drop)
-    }
-
-    /// Returns the sizes of the fleets, ascending.
-    fn fleets(&self) -> Vec<usize> {
-        let mut fleets: Vec<usize> = self.scale.iter().copied().filter(|&actors| actors > 0).collect();
-        fleets.sort_unstable();
-        fleets.dedup();
-        fleets
+        training_run::times(self.seconds, self.warm_up_seconds).map(drop)
     }
 
     /// The smallest network: a learner with so little to train is never the bottleneck by itself, and the report shows
@@ -104,11 +97,11 @@ pub(super) const INSERTS_PER_SECOND: &str = "inserts/s";
 /// # Errors
 /// A process that dies or is not built, an invalid setting.
 pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let fleets = args.fleets();
+    let fleets: BTreeSet<usize> = args.scale.iter().copied().filter(|&actors| actors > 0).collect();
     let mut turns = vec![Vec::new(); fleets.len()];
     for _ in 0..args.repeats {
         for (turns, &actors) in turns.iter_mut().zip(&fleets) {
-            let measured = training_run::measure(&args.run(actors, folder, seed), Rating::Off)?;
+            let measured = training_run::measure(&args.run(actors, folder, seed), Rating::Off, |_| Ok(()))?;
             turns.push(scale(&measured.window, actors));
         }
     }

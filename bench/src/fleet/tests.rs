@@ -155,7 +155,7 @@ fn the_plot_has_a_panel_for_each_measurement() {
 
 #[test]
 fn options_that_make_no_sense_are_named_before_anything_starts() {
-    let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
+    let error = |line: &str| format!("{:#}", crate::tests::run("fleet", line, &mut Vec::new()).unwrap_err());
     assert!(error("--rates 0").contains("--rates"));
     assert!(error("--load-seconds 0").contains("--load-seconds"));
     assert!(error("--steps 50").contains("--steps"));
@@ -170,6 +170,6 @@ fn options_that_make_no_sense_are_named_before_anything_starts() {
 #[test]
 fn zero_scale_and_zero_actors_still_produce_a_report() {
     let mut table = Vec::new();
-    run(&args("--scale 0 --actors 0"), &mut table).unwrap();
+    crate::tests::run("fleet", "--scale 0 --actors 0", &mut table).unwrap();
     assert!(String::from_utf8(table).unwrap().contains("# A fleet of actors"));
 }

@@ -133,7 +133,7 @@ impl Workload {
 
 /// Evaluations by dense networks, each in a thread of its own.
 fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
-    let rate = move |size: usize, time| {
+    Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
         let with_observations = |(index, network)| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(index as u64));
@@ -143,12 +143,11 @@ fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, see
         };
         let mut workers: Vec<(&mut DenseNetwork, Vec<f32>, Vec<f32>)> =
             networks.iter_mut().enumerate().map(with_observations).collect();
-        threads::rate(&mut workers, time, |(network, observations, answers)| {
+        threads::rate(&[], &mut workers, time, |(network, observations, answers)| {
             network.evaluate(observations, answers)?;
             Ok(1)
         })
-    };
-    Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
+    })
 }
 
 /// Measures the calls/s of `call`, which makes the given number of calls and waits for the last one. The number grows
@@ -158,7 +157,7 @@ fn in_bursts<S: Send>(
     time: Duration,
     call: impl Fn(&mut S, usize) -> anyhow::Result<f64> + Sync,
 ) -> anyhow::Result<f64> {
-    threads::rate(&mut [(state, 1)], time, |(state, times)| {
+    threads::rate(&[], &mut [(state, 1)], time, |(state, times)| {
         let (begun, calls) = (Instant::now(), *times);
         call(state, calls)?;
         if begun.elapsed() < BURST / 2 {

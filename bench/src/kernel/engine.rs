@@ -122,7 +122,7 @@ impl Path {
     /// Measures one turn of multiply-adds from registers alone.
     pub(super) fn measure_peak(&mut self, threads: usize, time: Duration) -> anyhow::Result<()> {
         let burst = |(): &mut ()| Ok(self.variant.burst(BURST_ROUNDS));
-        self.peaks.push(threads::rate(&mut vec![(); threads], time, burst)?);
+        self.peaks.push(threads::rate(&[], &mut vec![(); threads], time, burst)?);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Path {
             Watcher { evaluator, batch, seconds: [0.0; LAYERS.len()], positions: 0 }
         };
         let mut watchers: Vec<Watcher> = (0..threads).map(watcher).collect();
-        threads::rate(&mut watchers, time.mul_f64(LAYERS_SHARE), Watcher::round)?;
+        threads::rate(&[], &mut watchers, time.mul_f64(LAYERS_SHARE), Watcher::round)?;
         let positions: usize = watchers.iter().map(|watcher| watcher.positions).sum();
         for (layer, turns) in self.layers.entry(size).or_default().iter_mut().enumerate() {
             let seconds: f64 = watchers.iter().map(|watcher| watcher.seconds[layer]).sum();

@@ -3,14 +3,15 @@
 //! A missing or failing engine is reported with its reason; it never fails the benchmark.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use weights::Architecture;
 
+use crate::output;
 use crate::python;
 use crate::script::Script;
 
@@ -24,7 +25,6 @@ pub(super) struct Peers {
     /// The versions of the engines.
     pub(super) versions: String,
     script: Script,
-    patience: Duration,
 }
 
 /// The first answer of the script.
@@ -47,16 +47,16 @@ impl Peers {
     pub(super) fn start(folder: &Path, threads: usize, seed: u64) -> anyhow::Result<Self> {
         let python = environment(folder)?;
         let script = folder.join("peers.py");
-        std::fs::write(&script, SCRIPT).with_context(|| format!("write {}", script.display()))?;
+        output::write(&script, SCRIPT)?;
         let mut command = Command::new(python);
-        command.arg(script).arg(threads.to_string()).arg(seed.to_string());
-        Self::converse(command, PATIENCE)
+        command.arg(script).arg(threads.to_string()).arg(seed.to_string()).stderr(Stdio::null());
+        Self::converse(command)
     }
 
     /// Starts `command` and waits for its line of versions.
-    fn converse(command: Command, patience: Duration) -> anyhow::Result<Self> {
-        let (script, Hello { versions }) = Script::start(command, patience)?;
-        Ok(Self { versions, script, patience })
+    fn converse(command: Command) -> anyhow::Result<Self> {
+        let (script, Hello { versions }) = Script::start(command, PATIENCE)?;
+        Ok(Self { versions, script })
     }
 
     /// Measures the evaluations/s of an engine of the script, such as `openvino bf16`, over all threads.
@@ -71,7 +71,7 @@ impl Peers {
         time: Duration,
     ) -> anyhow::Result<f64> {
         let request = request(engine, architecture, batch, time);
-        let Answer { evaluations_per_second } = self.script.ask(request, self.patience + time)?;
+        let Answer { evaluations_per_second } = self.script.ask(request, PATIENCE + time)?;
         evaluations_per_second.filter(|&speed| speed > 0.0).ok_or_else(|| anyhow!("it did not answer with a speed"))
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn script(answers: &[&str]) -> anyhow::Result<Peers> {
-        Peers::converse(replying(answers), Duration::from_secs(60))
+        Peers::converse(replying(answers))
     }
 
     const HELLO: &str = r#"{"id": 0, "versions": "openvino 1.2.3"}"#;

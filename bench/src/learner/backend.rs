@@ -65,16 +65,22 @@ fn kernels(inputs: &Inputs) -> anyhow::Result<Prepared> {
     let Inputs { case, architecture, settings, seed, .. } = inputs;
     training_cpu::Trainer::check(settings)?;
     let mut trainer = training_cpu::Trainer::new(architecture, settings.clone(), *seed, case.threads)?;
-    let step = |trainer: &mut training_cpu::Trainer, examples: &Examples| -> anyhow::Result<Losses> {
-        trainer.queue(examples, &mut Instant::now)?;
-        Ok(trainer.collect().context("no step is queued")??.losses)
-    };
-    let losses = (0..CHECKED_STEPS).map(|_| step(&mut trainer, &inputs.examples)).collect::<Result<Vec<_>, _>>()?;
+    let losses =
+        (0..CHECKED_STEPS).map(|_| kernel_step(&mut trainer, &inputs.examples)).collect::<Result<Vec<_>, _>>()?;
     let first_steps = FirstSteps::new(&losses, &trainer.snapshot(Contents::Average).published()?, inputs)?;
     let details = trainer.path().to_string();
     let examples = inputs.examples.clone();
-    let work = work(move |time| steps_per_second(time, || step(&mut trainer, &examples)));
+    let work = Work::of_size(move |_, time| steps_per_second(time, || kernel_step(&mut trainer, &examples)));
     Ok(Prepared { work, first_steps, details })
+}
+
+/// Takes a training step by the kernels.
+///
+/// # Errors
+/// Examples or losses that the trainer rejects.
+pub(super) fn kernel_step(trainer: &mut training_cpu::Trainer, examples: &Examples) -> anyhow::Result<Losses> {
+    trainer.queue(examples, &mut Instant::now)?;
+    Ok(trainer.collect().context("no step is queued")??.losses)
 }
 
 fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
@@ -87,7 +93,7 @@ fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
     let losses = (0..CHECKED_STEPS).map(|_| trainer.step(&inputs.examples)).collect::<Result<Vec<_>, _>>()?;
     let first_steps = FirstSteps::new(&losses, &trainer.published()?, inputs)?;
     let (examples, threads) = (inputs.examples.clone(), case.threads);
-    let work = work(move |time| {
+    let work = Work::of_size(move |_, time| {
         network_torch::set_threads(threads);
         steps_per_second(time, || Ok(trainer.step(&examples)?))
     });
@@ -97,17 +103,12 @@ fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
 fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Result<Prepared> {
     let (mut pytorch, started) = PyTorch::start(python, inputs, mode)?;
     let details = format!("PyTorch {}, {}", started.version, started.format);
-    let work = work(move |time| pytorch.steps_per_second(time));
+    let work = Work::of_size(move |_, time| pytorch.steps_per_second(time));
     Ok(Prepared { work, first_steps: started.first_steps, details })
 }
 
-/// Training steps at one size of batch, that of the case.
-fn work(mut steps_per_second: impl FnMut(Duration) -> anyhow::Result<f64> + 'static) -> Work {
-    Work { units: Box::new(|batch| batch as f64), rate: Box::new(move |_, time| steps_per_second(time)) }
-}
-
 /// Takes steps for this time, at least one.
-pub(crate) fn steps_per_second<T>(time: Duration, mut step: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+pub(super) fn steps_per_second<T>(time: Duration, mut step: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
     let (mut steps, begun) = (0_u32, Instant::now());
     loop {
         step()?;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use network_torch::{Device, Network};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -11,6 +10,7 @@ use training::{Decay, Examples, TrainerSettings, TrainingBatch};
 use weights::Architecture;
 
 use super::case::Case;
+use crate::output;
 
 /// Share of the values of an observation that are 1.
 const OCCUPIED: f64 = 0.3;
@@ -52,8 +52,7 @@ impl Inputs {
         let batch = random_batch(&architecture, case.batch, seed);
         let write = |name: &str, bytes: Vec<u8>| {
             let path = folder.join(name);
-            std::fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
-            anyhow::Ok(path)
+            output::write(&path, bytes).map(|()| path)
         };
         Ok(Self {
             weights: write("weights.safetensors", network.to_safetensors()?)?,
@@ -68,7 +67,7 @@ impl Inputs {
 }
 
 /// Positions of random zeros and ones with random targets, which depend on the seed alone.
-pub(crate) fn random_batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
+pub(super) fn random_batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let cells = positions * planes * height * width;

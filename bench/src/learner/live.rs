@@ -1,128 +1,229 @@
-//! A learner process beside a replay server that is full of Connect Four.
+//! A learner beside a replay server that is full of Connect Four, in a run whose one actor hardly plays.
+//!
+//! The learner draws, makes batches, publishes weights and writes checkpoints. With `learner.simulated_step_us` its
+//! steps compute nothing and take a fixed time: the share of time in which its training thread waits for data,
+//! publications or checkpoints is then what an accelerator of that speed would lose.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
-use fleet::Role;
+use fleet::{Rating, Role};
 use training_cpu::Trainer;
 
+use super::Args;
 use super::case::Case;
-use crate::learner_process::{LearnerProcess, Lost, filled_server};
+use super::table::{SPEED, dimensions};
 use crate::network::NetworkSize;
 use crate::replay::games::Games;
-use crate::server_process::ServerProcess;
-use crate::training_run::Window;
+use crate::replay::load;
+use crate::report::{Report, Unit};
+use crate::training_run::{self, Measured, RunArgs, Window, cpu_seconds, of_threads};
 
-/// Positions that the replay server holds.
-const POSITIONS: u64 = 200_000;
-/// Steps of a trajectory.
-const STEPS: usize = 30;
-/// The wait between the first training step and the measurement.
-const WARM_UP: Duration = Duration::from_secs(5);
-/// Height and width of Connect Four's board.
-const BOARD: [usize; 2] = [6, 7];
+/// Settings of a run with a full replay server, whose rate limiter never blocks, and an actor that evaluates one
+/// position in ten seconds. What is drawn is trained on, and all time of the learner is that of training.
+const RUN: [&str; 9] = [
+    "actor.kernel=simulated",
+    "actor.simulated_delay_us=10000000",
+    "actor.threads=1",
+    "selfplay.games=1",
+    "replay.min_items=1",
+    "replay.samples_per_insert=1.0",
+    "replay.error_items=1e15",
+    "learner.device=cpu",
+    "learner.validation_share=0",
+];
 
-/// The speed of a learner.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Speed {
-    /// Positions that were trained on, per second.
-    pub(super) positions_per_second: f64,
-    /// The duration of the measurement.
-    pub(super) seconds: f64,
-    pub(super) lost: Lost,
-}
-
-/// A replay server, which is started and filled for the first case, and the settings of learners beside it.
-#[derive(Debug)]
-pub(super) struct Live {
-    seed: u64,
-    time: Duration,
-    folder: PathBuf,
-    server: Option<ServerProcess>,
-    learners: usize,
+/// Options of a learner beside a replay server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LiveArgs {
+    /// The duration of the measurement of a learner beside a replay server.
+    #[arg(long, default_value_t = 30.0)]
+    pub live_seconds: f64,
+    /// The wait between its first training step and the measurement.
+    #[arg(long, default_value_t = 5.0)]
+    pub warm_up_seconds: f64,
+    /// Positions that the replay server holds.
+    #[arg(long, default_value_t = 200_000)]
+    pub positions: u64,
+    /// Steps of a trajectory that it holds.
+    #[arg(long, default_value_t = 30)]
+    pub steps: usize,
 }
 
 /// Returns whether the learner can train this case on games of Connect Four.
 pub(super) fn is_possible(case: &Case) -> bool {
-    let NetworkSize { height, width, .. } = case.network;
-    [height, width] == BOARD
+    matches!(case.network, NetworkSize { height: 6, width: 7, .. })
 }
 
-impl Live {
-    /// Measurements of this duration, with files in `folder`.
-    pub(super) fn new(seed: u64, time: Duration, folder: &Path) -> Self {
-        Self { seed, time, folder: folder.to_owned(), server: None, learners: 0 }
-    }
-
-    /// Measures a learner that trains with the kernels of the CPU.
-    ///
-    /// # Errors
-    /// A case that it cannot train, a process that dies or is not built.
-    pub(super) fn measure(&mut self, case: Case) -> anyhow::Result<Speed> {
-        ensure!(is_possible(&case), "the replay server holds Connect Four, whose board is 6x7");
-        let settings = training::TrainerSettings { precision: case.precision, ..Default::default() };
-        Trainer::check(&settings)?;
-        let endpoint = self.endpoint()?;
-        self.learners += 1;
-        let folder = self.folder.join(format!("learner-{}", self.learners));
-        std::fs::create_dir(&folder).with_context(|| format!("make the folder {}", folder.display()))?;
-        let mut learner = LearnerProcess::start(&sets(case, self.seed), &endpoint, &folder)?;
-        learner.wait_for_the_first_step()?;
-        learner.run_for(WARM_UP)?;
-        let (began, begin) = (Instant::now(), learner.read()?);
-        learner.run_for(self.time)?;
-        let (seconds, end) = (began.elapsed().as_secs_f64(), learner.read()?);
-        Ok(speed(&Window { seconds, begin: vec![begin], end: vec![end] }))
-    }
-
-    fn endpoint(&mut self) -> anyhow::Result<String> {
-        if let Some(server) = &self.server {
-            return Ok(server.endpoint.clone());
-        }
-        let games = Games::new(STEPS, self.seed)?;
-        let server = filled_server(&self.folder, &games, POSITIONS)?;
-        Ok(self.server.insert(server).endpoint.clone())
-    }
-}
-
-/// The settings of the learner.
-fn sets(case: Case, seed: u64) -> Vec<String> {
+/// Returns the run of a case, with files in `folder`.
+fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
     let Case { network: NetworkSize { blocks, channels, .. }, batch, precision, threads } = case;
-    vec![
-        format!("run.seed={seed}"),
+    let own = [
+        format!("run.seed={}", args.turns.seed),
         format!("network.blocks={blocks}"),
         format!("network.channels={channels}"),
         format!("learner.precision={precision}"),
         format!("learner.batch_size={batch}"),
         format!("learner.threads={threads}"),
-    ]
+    ];
+    RunArgs {
+        game: games::GameKind::ConnectFour,
+        seconds: args.live.live_seconds,
+        warm_up_seconds: args.live.warm_up_seconds,
+        actors: Some(1),
+        config: args.run.config.clone(),
+        sets: RUN.map(str::to_owned).into_iter().chain(own).chain(args.run.sets.iter().cloned()).collect(),
+        runs: Some(folder.to_owned()),
+    }
 }
 
-fn speed(window: &Window) -> Speed {
-    let positions = window.growth(Role::Learner, "zerofleet_learner_positions_total", &[]).unwrap_or(0.0);
-    Speed { positions_per_second: positions / window.seconds, seconds: window.seconds, lost: Lost::of(window) }
+/// Checks the options before minutes are spent on measuring.
+///
+/// # Errors
+/// Names the invalid option.
+pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
+    let LiveArgs { live_seconds, warm_up_seconds, steps, .. } = *args;
+    training_run::times(live_seconds, warm_up_seconds).context("read --live-seconds and --warm-up-seconds")?;
+    Games::new(steps, 0).map(drop)
+}
+
+/// Measures a learner that trains with the kernels of the CPU.
+///
+/// # Errors
+/// A case that it cannot train, a process that dies or is not built.
+pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
+    ensure!(is_possible(&case), "the replay server holds Connect Four, whose board is 6x7");
+    Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
+    let LiveArgs { steps, positions, .. } = args.live;
+    let games = Games::new(steps, args.turns.seed)?;
+    training_run::measure(&run(args, case, folder), Rating::Off, |fleet| {
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        runtime.block_on(load::fill(&format!("http://{}", fleet.replay()[0]), &games, positions))
+    })
+}
+
+/// The section of learners beside a replay server.
+pub(super) const LIVE: &str = "live from a replay server";
+const PROCESSES: &str = "processes";
+
+/// The dimensions of a row of a case.
+fn at<'a>(case: &'a Case, name: &'static str, value: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
+    let mut dimensions = dimensions(case, value);
+    dimensions[4].0 = name;
+    dimensions
+}
+
+/// The growth of a metric of the learner.
+fn grown(window: &Window, name: &str, labels: &[(&str, &str)]) -> f64 {
+    window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
+}
+
+/// The positions that the learner trained on, per second.
+pub(super) fn speed(window: &Window) -> f64 {
+    grown(window, "positions_total", &[]) / window.seconds
+}
+
+/// Adds a learner; `from_memory` is the speed of the same steps from memory.
+pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_memory: Option<f64>) {
+    let Measured { config, window, .. } = measured;
+    let learner = |name: &str, labels: &[(&str, &str)]| grown(window, name, labels);
+    let [wait, train, publish] =
+        ["wait", "train", "publish"].map(|phase| learner("seconds_total", &[("phase", phase)]));
+    let all = wait + train + publish;
+    let simulated_us = config.learner.simulated_step_us as f64;
+    let bound = (simulated_us > 0.0).then(|| 1e6 * case.batch as f64 / simulated_us);
+    let (trained, prepare) =
+        (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
+    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
+    // On a CPU one thread prepares unless the settings have another number.
+    let preparing_threads = config.learner.prepare_threads.max(1);
+    let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
+    let writing = |what| learner("write_seconds_total", &[("what", what)]) / window.seconds;
+    report
+        .at(LIVE, &at(case, "steps", if bound.is_some() { &"simulated" } else { &"kernels" }))
+        .value(SPEED, Unit::PerSecond, speed(window))
+        .value("of the speed from memory", Unit::Share, from_memory.map(|speed_max| speed(window) / speed_max))
+        .value("of the fastest possible", Unit::Share, bound.map(|bound| speed(window) / bound))
+        .value("waiting for data", Unit::Share, wait / all)
+        .value("copying for weights and checkpoints", Unit::Share, publish / all)
+        .value("share lost", Unit::Share, (wait + publish) / all)
+        .value("positions/s of one busy preparing thread", Unit::PerSecond, (prepare > 0.0).then(|| trained / prepare))
+        .value("positions/s per core of preparing threads", Unit::PerSecond, cores.map(|cpu| trained / cpu))
+        .value("preparing threads busy", Unit::Share, prepare / (window.seconds * preparing_threads as f64))
+        .value("busy writing weights", Unit::Share, writing("weights"))
+        .value("busy writing checkpoints", Unit::Share, writing("checkpoint"))
+        .value("writes skipped", Unit::Count, skipped.iter().sum::<f64>());
+    for (begin, end) in window.processes().filter(|(_, end)| end.role != Role::Actor) {
+        let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
+        let usage = begin.usage.as_ref().zip(end.usage.as_ref());
+        report
+            .at(PROCESSES, &at(case, "process", &end.name))
+            .value("cores", Unit::Cores, per_second(cpu_seconds(begin, end)))
+            .value("cores of sockets", Unit::Cores, per_second(usage.and_then(|(a, b)| of_threads(a, b, "tokio"))))
+            .value("memory", Unit::Bytes, usage.and_then(|(_, end)| Some(end.memory_bytes? as f64)));
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::training_run::tests::learner;
+    use crate::report::Unit;
+    use crate::tests::args;
+    use crate::training_run::Reading;
+    use crate::training_run::tests::{learner, usage};
 
-    #[test]
-    fn the_speed_of_a_learner_is_the_growth_of_its_metrics() {
+    /// Ten seconds in which a learner trained on 102,400 positions, waited for one and copied for one.
+    pub(in super::super) fn measured(sets: impl FnOnce(&mut fleet::config::Fleet)) -> Measured {
         let text = |scale: u32| {
             [
-                ("positions_total", 2_560),
+                ("positions_total", 102_400),
                 ("seconds_total{phase=\"wait\"}", 1),
-                ("seconds_total{phase=\"train\"}", 7),
-                ("seconds_total{phase=\"publish\"}", 2),
+                ("seconds_total{phase=\"train\"}", 8),
+                ("seconds_total{phase=\"publish\"}", 1),
+                ("prepare_seconds_total{part=\"prepare\"}", 4),
+                ("prepare_seconds_total{part=\"wait\"}", 16),
             ]
             .map(|(name, value)| format!("zerofleet_learner_{name} {}\n", value * scale))
             .concat()
         };
-        let window = Window { seconds: 10.0, begin: vec![learner(&text(1))], end: vec![learner(&text(2))] };
-        let expected = Speed { positions_per_second: 256.0, seconds: 10.0, lost: Lost { waiting: 0.1, copying: 0.2 } };
-        assert_eq!(speed(&window), expected);
+        let begin =
+            Reading { usage: Some(usage(&[(1, "prepare-0", 1.0), (2, "prepare-1", 1.0)])), ..learner(&text(1)) };
+        let end = Reading { usage: Some(usage(&[(1, "prepare-0", 2.0), (2, "prepare-1", 3.0)])), ..learner(&text(2)) };
+        let window = Window { seconds: 10.0, begin: vec![begin], end: vec![end] };
+        let mut config = fleet::config::Fleet::default();
+        sets(&mut config);
+        Measured { config, actors: 1, window, accelerators: Vec::new() }
+    }
+
+    #[test]
+    fn waiting_and_copying_are_what_a_learner_loses_and_preparing_is_counted_per_thread_and_core() {
+        let measured = measured(|config| {
+            (config.learner.simulated_step_us, config.learner.prepare_threads) = (20_000, 2);
+        });
+        let network = NetworkSize { blocks: 20, channels: 256, height: 6, width: 7 };
+        let case = Case { network, batch: 1024, precision: network_torch::Precision::F32, threads: 1 };
+        let mut report = Report::new("learner", "Steps");
+        add(&mut report, &case, &measured, None);
+        let value = |section, dimension, metric| report.value(section, &[dimension], metric).unwrap();
+        let training = |metric| value(LIVE, ("steps", "simulated"), metric);
+        assert_eq!((training("positions/s"), training("of the fastest possible")), (10_240.0, 0.2));
+        assert_eq!((training("waiting for data"), training("share lost")), (0.1, 0.2));
+        assert_eq!(training("positions/s of one busy preparing thread"), 25_600.0);
+        assert!((training("positions/s per core of preparing threads") - 102_400.0 / 3.0).abs() < 1e-6);
+        assert_eq!(training("preparing threads busy"), 0.2);
+        assert!(report.rows.iter().any(|row| row.section == PROCESSES && row.unit == Unit::Cores), "{report:?}");
+    }
+
+    #[test]
+    fn the_settings_of_a_run_are_keys_of_the_run_file() {
+        let args: Args = args("--set learner.prepare_threads=2");
+        let network = NetworkSize { blocks: 1, channels: 8, height: 6, width: 7 };
+        let case = Case { network, batch: 32, precision: network_torch::Precision::F32, threads: 1 };
+        let folder = tempfile::tempdir().unwrap();
+        let sets = run(&args, case, folder.path()).sets;
+        let sources = service::config::Sources { file: None, env: std::iter::empty(), sets };
+        let config: fleet::config::Fleet = sources.read(games::preset).unwrap().load().unwrap();
+        assert_eq!((config.learner.prepare_threads, config.learner.batch_size), (2, 32));
+        config.check_settings().unwrap();
     }
 }

@@ -1,10 +1,10 @@
 //! PyTorch in a process of its own: a Python program that takes the training steps, in a virtual environment.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use training::Optimiser;
@@ -12,6 +12,7 @@ use weights::Architecture;
 
 use super::inputs::Inputs;
 use super::steps::{CHECKED_STEPS, FirstSteps};
+use crate::output;
 use crate::python;
 use crate::script::Script;
 
@@ -66,9 +67,9 @@ impl PyTorch {
     pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Self, Started)> {
         let python = python::environment_with(folder, REQUIREMENTS)?;
         let program = folder.join("train.py");
-        std::fs::write(&program, PROGRAM).with_context(|| format!("write {}", program.display()))?;
+        output::write(&program, PROGRAM)?;
         let mut command = Command::new(python);
-        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR);
+        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
         // Later runs find compiled code there. One thread compiles, so that none is left.
         command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");

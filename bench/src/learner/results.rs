@@ -11,7 +11,7 @@ use super::backend::Backend;
 use super::case::Case;
 use super::live;
 use super::measured::{Measured, Outcome};
-use crate::{Turns, machine};
+use crate::{Turns, machine, training_run};
 
 /// The first line. A field holds no comma, so that none needs quotes.
 const HEADING: &str = "network,batch,precision,threads,backend,positions_per_second_median,positions_per_second_fastest,\
@@ -75,16 +75,13 @@ impl Results {
     pub(super) fn append(&mut self, measured: &Measured, Turns { repeats, seconds, .. }: Turns) -> anyhow::Result<()> {
         let Measured { case, outcomes, live } = measured;
         let mut rows: Vec<String> = Vec::new();
-        for (backend, outcome) in outcomes {
-            let (speeds, note) = match outcome {
-                Outcome::Measured { median, fastest, details } => (format!("{median:.1},{fastest:.1}"), details),
-                Outcome::NotMeasured { reason } => (",".to_owned(), reason),
-            };
+        for (backend, Outcome { median, fastest, note }) in outcomes {
+            let [median, fastest] = [median, fastest].map(|speed| speed.map_or(String::new(), |x| format!("{x:.1}")));
             let (key, note) = (key(case, &backend.to_string()), field(note));
-            rows.push(format!("{key},{speeds},{repeats},{seconds},{},{note}", self.cpu));
+            rows.push(format!("{key},{median},{fastest},{repeats},{seconds},{},{note}", self.cpu));
         }
-        if let Some(Ok(live::Speed { positions_per_second, seconds, .. })) = live {
-            let speed = format!("{positions_per_second:.1}");
+        if let Some(Ok(training_run::Measured { window, .. })) = live {
+            let (speed, seconds) = (format!("{:.1}", live::speed(window)), window.seconds);
             rows.push(format!("{},{speed},{speed},1,{seconds:.1},{},", key(case, LIVE), self.cpu));
         }
         rows.iter().try_for_each(|row| self.write(row))?;
@@ -128,8 +125,9 @@ mod tests {
     }
 
     fn append(path: &Path, threads: usize) {
-        let measured = Outcome::Measured { median: 10.0, fastest: 12.5, details: "PyTorch 1, channels last".into() };
-        let not_measured = Outcome::NotMeasured { reason: "no \"compiler\",\nnone".into() };
+        let note = "PyTorch 1, channels last".into();
+        let measured = Outcome { median: Some(10.0), fastest: Some(12.5), note };
+        let not_measured = Outcome { median: None, fastest: None, note: "no \"compiler\",\nnone".into() };
         let outcomes = vec![(Backend::Pytorch, measured), (Backend::PytorchCompile, not_measured)];
         let Options { turns } = args("--repeats 2 --seconds 0.5");
         let measured = Measured { case: case(threads), outcomes, live: None };

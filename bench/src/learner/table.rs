@@ -2,51 +2,45 @@
 
 use super::backend::Backend;
 use super::case::Case;
-use super::live;
 use super::measured::{Measured, Outcome};
-use crate::Turns;
-use crate::learner_process::Lost;
+use super::{Args, Part, live};
 use crate::report::{Report, Unit};
 use crate::turns::Turn;
 
 /// The section of training steps that are fed from memory.
 pub(super) const SECTION: &str = "training steps";
-/// The section of learners beside a replay server.
-const LIVE: &str = "live from a replay server";
-/// The metric of both.
+/// The metric of these and of learners beside a replay server.
 pub(super) const SPEED: &str = "positions/s";
 
-/// A report without rows, with or without learners beside a replay server.
-pub(super) fn empty_report(turns: Turns, with_live: bool) -> Report {
+/// A report without rows, with the notes on its parts.
+pub(super) fn empty_report(args: &Args) -> Report {
     let mut report = Report::new("learner", "Training steps on the CPU");
-    report.note(
-        "forward, losses, gradient, clipping, AdamW and the running average, from the same weights on the same batch in \
-         memory; the first steps of all backends had the same results",
-    );
-    report.note("PyTorch: the faster of both memory formats; ratios are to the faster of eager and compiled");
-    if with_live {
+    if args.parts.contains(&Part::Steps) {
         report.note(
-            "live: a learner process that draws Connect Four from a replay server, publishes weights and writes \
-             checkpoints, on the same cores; PyTorch has no client of the replay server",
+            "forward, losses, gradient, clipping, AdamW and the running average, from the same weights on the same batch in \
+             memory; the first steps of all backends had the same results",
         );
+        report.note("PyTorch: the faster of both memory formats; ratios are to the faster of eager and compiled");
+        report.plot(SECTION, SPEED, None, Some("network"));
     }
-    report.note_turns(turns);
-    report.plot(SECTION, SPEED, None, Some("network"));
+    if args.parts.contains(&Part::Live) {
+        let live::LiveArgs { live_seconds, warm_up_seconds, positions, steps } = args.live;
+        let sets: String = args.run.sets.iter().map(|set| format!(", {set}")).collect();
+        report.note(format!(
+            "live: a learner process draws from a replay server that holds {positions} positions of Connect Four in \
+             trajectories of {steps} steps, publishes weights and writes checkpoints, on the same cores; {live_seconds} s, \
+             {warm_up_seconds} s after the first step; PyTorch has no client of the replay server{sets}"
+        ));
+    }
+    report.note_turns(args.turns);
     report
 }
 
 /// Adds the measurements of a case.
 pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     let Measured { case, outcomes, live } = measured;
-    let reported = |outcome: &Outcome| match (outcome, turn) {
-        (Outcome::NotMeasured { .. }, _) => None,
-        (Outcome::Measured { median, .. }, Turn::Median) => Some(*median),
-        (Outcome::Measured { fastest, .. }, Turn::Best) => Some(*fastest),
-    };
-    let fastest = |outcome: &Outcome| match outcome {
-        Outcome::NotMeasured { .. } => None,
-        Outcome::Measured { fastest, .. } => Some(*fastest),
-    };
+    let fastest = |outcome: &Outcome| outcome.fastest;
+    let reported = |outcome: &Outcome| if turn == Turn::Best { outcome.fastest } else { outcome.median };
     let of_pytorch = |speed: &dyn Fn(&Outcome) -> Option<f64>| {
         let of_modes = outcomes.iter().filter(|(backend, _)| backend.is_pytorch());
         of_modes.filter_map(|(_, outcome)| speed(outcome)).max_by(f64::total_cmp)
@@ -65,9 +59,13 @@ pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     }
     let kernels = outcomes.iter().find(|(backend, _)| *backend == Backend::Kernels);
     let kernels = kernels.and_then(|(_, outcome)| reported(outcome));
-    let mut lines: Vec<String> = outcomes.iter().filter_map(|(backend, outcome)| line(*backend, outcome)).collect();
+    let of_backend = |(backend, Outcome { median, note, .. }): &(Backend, Outcome)| {
+        let not_measured = if median.is_none() { "not measured: " } else { "" };
+        (!note.is_empty()).then(|| format!("{backend}: {not_measured}{note}"))
+    };
+    let mut lines: Vec<String> = outcomes.iter().filter_map(of_backend).collect();
     match live {
-        Some(Ok(speed)) => add_live(report, case, speed, kernels),
+        Some(Ok(measured)) => live::add(report, case, measured, kernels),
         Some(Err(error)) => lines.push(format!("live: not measured: {}", service::chain(error))),
         None => {}
     }
@@ -77,26 +75,8 @@ pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     report.finding(format!("{case}{headline}{lines}"));
 }
 
-/// A line on what a backend computes with, or on the reason why it does not.
-fn line(backend: Backend, outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::NotMeasured { reason } => Some(format!("{backend}: not measured: {reason}")),
-        Outcome::Measured { details, .. } => (!details.is_empty()).then(|| format!("{backend}: {details}")),
-    }
-}
-
-/// Adds a learner beside a replay server; `kernels` is the speed of the same steps from memory.
-fn add_live(report: &mut Report, case: &Case, speed: &live::Speed, kernels: Option<f64>) {
-    let live::Speed { positions_per_second, lost: Lost { waiting, copying }, .. } = *speed;
-    report
-        .at(LIVE, &dimensions(case, &"kernels"))
-        .value(SPEED, Unit::PerSecond, positions_per_second)
-        .value("of the speed from memory", Unit::Share, kernels.map(|kernels| positions_per_second / kernels))
-        .value("waiting for data", Unit::Share, waiting)
-        .value("copying for weights and checkpoints", Unit::Share, copying);
-}
-
-fn dimensions<'a>(case: &'a Case, backend: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
+/// The dimensions of a row of a case.
+pub(super) fn dimensions<'a>(case: &'a Case, backend: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
     let Case { network, batch, precision, threads } = case;
     [("network", network), ("batch", batch), ("precision", precision), ("threads", threads), ("backend", backend)]
 }
@@ -111,21 +91,20 @@ mod tests {
     /// A report of made-up speeds, median and fastest.
     fn report(turn: Turn) -> Report {
         let network = NetworkSize { blocks: 4, channels: 64, height: 6, width: 7 };
-        let speeds =
-            |median, fastest, details: &str| Outcome::Measured { median, fastest, details: details.to_owned() };
+        let speeds = |median, fastest, note: &str| Outcome {
+            median: Some(median),
+            fastest: Some(fastest),
+            note: note.to_owned(),
+        };
         let measured = Measured {
             case: Case { network, batch: 256, precision: Precision::F32, threads: 1 },
             outcomes: vec![
                 (Backend::Kernels, speeds(1200.0, 1500.0, "avx2-f32")),
-                (Backend::Libtorch, Outcome::NotMeasured { reason: "out of memory".to_owned() }),
+                (Backend::Libtorch, Outcome { median: None, fastest: None, note: "out of memory".to_owned() }),
                 (Backend::Pytorch, speeds(400.0, 500.0, "PyTorch 2, channels last")),
                 (Backend::PytorchCompile, speeds(300.0, 600.0, "PyTorch 2, channels first")),
             ],
-            live: Some(Ok(live::Speed {
-                positions_per_second: 900.0,
-                seconds: 3.0,
-                lost: Lost { waiting: 0.1, copying: 0.02 },
-            })),
+            live: Some(Ok(live::tests::measured(|_| ()))),
         };
         let mut report = Report::new("learner", "Steps");
         add(&mut report, &measured, turn);
@@ -140,7 +119,8 @@ mod tests {
         assert_eq!(of("kernels", "fastest turns over PyTorch"), Some(2.5));
         assert_eq!((of("pytorch", "over PyTorch"), of("pytorch-compile", "over PyTorch")), (Some(1.0), Some(0.75)));
         assert_eq!(of("pytorch", "time of a step"), Some(640_000.0));
-        assert_eq!(report.rows.iter().filter(|row| row.value.is_none()).count(), 5, "{report:?}");
+        let unknown = report.rows.iter().filter(|row| row.section == SECTION && row.value.is_none());
+        assert_eq!(unknown.count(), 5, "{report:?}");
         let finding = &report.findings[0];
         for expected in [
             "4x64@6x7, batch 256, f32, 1 thread: kernels over PyTorch: ×3.00\n",
@@ -154,9 +134,9 @@ mod tests {
     #[test]
     fn a_live_learner_is_reported_beside_the_speed_from_memory() {
         let report = report(Turn::Best);
-        let of = |metric| report.value(LIVE, &[("network", "4x64@6x7"), ("threads", "1")], metric);
-        assert_eq!((of(SPEED), of("of the speed from memory")), (Some(900.0), Some(0.6)));
-        assert_eq!((of("waiting for data"), of("copying for weights and checkpoints")), (Some(0.1), Some(0.02)));
+        let of = |metric| report.value(live::LIVE, &[("network", "4x64@6x7"), ("steps", "kernels")], metric);
+        assert_eq!((of(SPEED), of("of the speed from memory")), (Some(10_240.0), Some(10_240.0 / 1500.0)));
+        assert_eq!((of("waiting for data"), of("of the fastest possible")), (Some(0.1), None));
         assert_eq!(report.value(SECTION, &[("backend", "kernels")], "over PyTorch"), Some(2.5));
     }
 }

@@ -12,7 +12,6 @@ use super::Args;
 use super::engine::{Calls, EngineArgs, Latents};
 use super::replay::Form;
 use super::training::{self, ITERATIONS, REPLAY_BYTES, Updates, Variant};
-use crate::output::Destination;
 use crate::own_process::{self, words};
 use crate::report::{Report, Unit, percent};
 
@@ -76,8 +75,8 @@ pub(super) fn add(
 ) -> anyhow::Result<()> {
     let mut full_speed = None;
     for (name, variant) in variants(of_all.full) {
-        let (workload, seed, destination) = (of_all.workload.clone(), of_all.turns.seed, Destination::default());
-        let args = training::Args { game: game.clone(), workload, variant, seed, destination };
+        let (workload, seed) = (of_all.workload.clone(), of_all.turns.seed);
+        let args = training::Args { game: game.clone(), workload, variant, seed };
         let measured = measure_loop(&args).with_context(|| format!("measure the loop of {game}, {name}"))?;
         let mut cell = report.at(SECTION, &[("game", game), ("loop", &name)]);
         for row in &measured.rows {
@@ -103,7 +102,7 @@ pub(super) fn add(
 ///
 /// # Errors
 /// A process that cannot be started or fails.
-pub(super) fn in_a_process(args: &training::Args) -> anyhow::Result<Report> {
+pub(crate) fn in_a_process(args: &training::Args) -> anyhow::Result<Report> {
     let (game, seed) = (format!("--game={}", args.game), format!("--seed={}", args.seed));
     let own = vec!["muzero-loop".to_owned(), "--json".to_owned(), game, seed];
     own_process::report(&[own, words(&args.workload), words(&args.variant)].concat())

@@ -17,7 +17,7 @@ use super::engine::{Computes, Engine, Traffic};
 use super::workload::SUPPORT;
 use crate::network::{NetworkSize, published, random_positions};
 use crate::report::{Report, Unit};
-use crate::series::{Limits, Series, Speeds, Work};
+use crate::series::{Limits, Series, Speeds, Work, measure_in_turns};
 use crate::{Turns, threads};
 
 pub(super) const INITIAL: &str = "initial inference";
@@ -106,18 +106,11 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
         let architecture = architecture(*size);
         let weights = published(architecture.clone(), turns.seed)?;
         network_torch::set_threads(1);
-        let mut all: Vec<_> = engines
+        let all = engines
             .iter()
             .flat_map(|engine| [INITIAL, RECURRENT].map(|section| series(engine, section, &weights)))
             .collect();
-        for _ in 0..turns.repeats {
-            for batch in &batches {
-                for series in &mut all {
-                    series.measure(*batch, limits);
-                }
-            }
-        }
-        let measured: Vec<_> = all.iter().map(|series| series.speeds(turns.turn)).collect();
+        let measured = measure_in_turns(all, &batches, limits, turns);
         add_speeds(report, &name(*size), &weights, &measured, time)?;
     }
     for section in [INITIAL, RECURRENT] {
@@ -132,11 +125,10 @@ type Label<'a> = (&'a Named, &'static str);
 fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> Series<Label<'a>> {
     let work = engine.1.build(weights, &Traffic::default()).map(|mut model| {
         let architecture = weights.manifest.architecture.clone();
-        let rate = move |batch, time| {
+        Work::of_size(move |batch, time| {
             let mut worker = Worker::new(model.as_mut(), &architecture, batch)?;
-            threads::rate(std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
-        };
-        Work { units: Box::new(|batch| batch as f64), rate: Box::new(rate) }
+            threads::rate(&[], std::slice::from_mut(&mut worker), time, |worker| worker.call(section).map(|()| 1))
+        })
     });
     Series::new((engine, section), 1, work)
 }
@@ -219,5 +211,5 @@ fn peak(kernel: &Kernel, section: &str, weights: &Published, time: Duration) -> 
     let path = evaluator.network().path();
     let LatentMultiplyAdds { initial, recurrent } = evaluator.network().multiply_adds();
     let multiply_adds = if section == INITIAL { initial } else { recurrent };
-    Ok(threads::rate(&mut [()], time, |()| Ok(path.burst(BURST_ROUNDS)))? / multiply_adds as f64)
+    Ok(threads::rate(&[], &mut [()], time, |()| Ok(path.burst(BURST_ROUNDS)))? / multiply_adds as f64)
 }

@@ -1,6 +1,6 @@
 //! The two replays of the training loop: the table of the replay server, and rows of float32 that need no rules.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ::replay::{Retention, Selector, Table, TableSettings, Window};
@@ -14,6 +14,7 @@ use training::{Examples, UnrolledBatch};
 
 use super::float32_rows::Rows;
 use super::workload::unroll;
+use crate::threads::lock;
 
 /// The form in which the replay of the loop holds episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -97,10 +98,6 @@ impl Replay {
             Self::Dense(rows) => lock(rows).size(),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the batch of samples, as the learner makes it.

@@ -38,11 +38,8 @@ pub(super) fn add_pool(report: &mut Report, args: &Args, engines: &[Engine], kin
         let (name, [pool, host]) = with_game!(kind.clone(), |game| measure(&game, args, &cases))?;
         let over = over(&pool, &host, SIMULATIONS);
         for (place, values, over) in [("pool", &pool, over), ("host", &host, None)] {
-            report.at(POOL, &[("game", kind), ("engine", &name), ("latents", &place)]).values(values).value(
-                OVER_HOST,
-                Unit::Ratio,
-                over,
-            );
+            let cell = report.at(POOL, &[("game", kind), ("engine", &name), ("latents", &place)]);
+            cell.values(values).value(OVER_HOST, Unit::Ratio, over);
         }
     }
     Ok(())

@@ -5,7 +5,6 @@
 //! steps are played: while the threads that search play those of the next one, or before that. Rules, searches,
 //! targets, replay and updates are those of the processes of a run; nothing crosses a network. Start with [`measure`].
 
-use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,6 @@ use super::replay::{Form, Replay};
 use super::workload::{Workload, positive};
 use crate::machine;
 use crate::network::{published, version_of};
-use crate::output::Destination;
 use crate::report::{Report, Unit};
 
 /// The order of self-play and updates.
@@ -76,25 +74,14 @@ pub struct Args {
     /// The seed of weights, environments and all draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The destination of the report.
-    #[command(flatten)]
-    pub destination: Destination,
-}
-
-/// Measures one loop, then prints and writes the report.
-///
-/// # Errors
-/// Invalid options, a device that cannot be used, a folder that cannot be written.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    network_torch::keep_memory();
-    args.destination.run("muzero-loop", out, |_| measure(args))
 }
 
 /// Measures one loop and returns its report.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a device that cannot be used.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
+    network_torch::keep_memory();
     with_game!(args.game, |game| Loop::new(&game, args)?.measure())
 }
 

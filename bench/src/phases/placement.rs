@@ -31,14 +31,14 @@ pub(super) enum Placement {
 /// Adds notes on the devices of a run with these rates, and on the copies between them.
 pub(super) fn add(report: &mut Report, game: GameKind, window: &Window, rates: &[Value]) -> Placement {
     let tensors = placed(window);
-    let is_elsewhere = |placed: &Placed| placed.device.as_deref().is_some_and(|device| device != CPU);
+    let is_elsewhere = |placed: &Placed| placed.2.as_deref().is_some_and(|device| device != CPU);
     let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
     if placement == Placement::Cpu {
         report.note("**everything is on the CPU**");
     }
     let batch = window.device_of(Role::Learner, "batch");
     report.note(copies(game, batch.as_deref(), window.device_of(Role::Actor, "weights").as_deref(), rates));
-    for Placed { what, process, device, computed_by } in tensors {
+    for (what, process, device, computed_by) in tensors {
         let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));
     }
@@ -76,18 +76,9 @@ fn sizes(game: &impl Game) -> (f64, f64) {
     (game.spec().observation.len() as f64, game.spec().actions as f64)
 }
 
-/// A kind of data of a run, and its device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Placed {
-    /// The data.
-    what: &'static str,
-    /// The process that holds it.
-    process: &'static str,
-    /// The device as written in the configuration; `None` if the process did not report it.
-    device: Option<String>,
-    /// The code that computes with it.
-    computed_by: Option<String>,
-}
+/// A kind of data of a run: its name, the process that holds it, the device as written in the configuration if the
+/// process reports it, and the code that computes with it.
+type Placed = (&'static str, &'static str, Option<String>, Option<String>);
 
 /// Lists the kinds of data of a run, in the order in which a position passes through them.
 fn placed(window: &Window) -> [Placed; 11] {
@@ -115,7 +106,6 @@ fn placed(window: &Window) -> [Placed; 11] {
         on_host("published weights", "learner, actor, arena", "nothing: bytes that are sent"),
         evaluated(rated, "arena", Role::Arena, "zerofleet_arena_evaluator"),
     ]
-    .map(|(what, process, device, computed_by)| Placed { what, process, device, computed_by })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
+use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, TableStats, Writer, WriterSettings};
 use tokio::task::JoinSet;
 
 use super::Args;
@@ -14,62 +14,160 @@ const WARM_UP: f64 = 0.25;
 const PREFETCH: usize = 4;
 /// The longest wait for the last acknowledgements, also for those of a thousand actors.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The interval between two looks at a server that starts.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of writers that fill a table, and the maximum number of unacknowledged trajectories of each.
 const FILLERS: (usize, usize) = (4, 256);
 
 /// The speed and the latencies of writers or of a sampler.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     /// Acknowledged trajectories, or samples, per second.
-    pub(super) speed: f64,
-    /// The times from one accepted trajectory, or one batch, to the next.
-    pub(super) took: Vec<Duration>,
+    pub(crate) speed: f64,
+    /// The time of each insert or batch.
+    pub(crate) took: Vec<Duration>,
 }
 
-/// Inserts with `writers` writers as fast as possible for `time`.
+/// The times at which a client begins its requests, one at an interval.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    next: Instant,
+    interval: Duration,
+}
+
+impl Pace {
+    /// The pace of one of `clients`, which begin `rate` requests per second together and spread their first ones over
+    /// the interval; as fast as they can if the rate is infinite.
+    pub(crate) fn new(begin: Instant, rate: f64, (client, clients): (usize, usize)) -> Self {
+        let interval = Duration::from_secs_f64(clients as f64 / rate);
+        Self { next: begin + interval.mul_f64(client as f64 / clients as f64), interval }
+    }
+
+    /// Waits for the time of the next request; returns false if that is not before `end`. After a late request, the
+    /// next one follows at once.
+    pub(crate) async fn wait(&mut self, end: Instant) -> bool {
+        if self.next >= end || Instant::now() >= end {
+            return false;
+        }
+        if !self.interval.is_zero() {
+            tokio::time::sleep_until(self.next.into()).await;
+            self.next += self.interval;
+        }
+        true
+    }
+}
+
+/// The client of an actor of Connect Four.
+pub(crate) struct Client {
+    actor: u64,
+    epoch: u64,
+    sequence: u64,
+    in_flight_max: usize,
+    writer: Writer,
+}
+
+impl Client {
+    /// Starts as many clients of different actors, in a new epoch, so that no trajectory id repeats. One with a single
+    /// trajectory in flight waits for each acknowledgement.
+    ///
+    /// # Errors
+    /// A server that does not answer.
+    pub(crate) async fn start(endpoint: &str, clients: usize, in_flight_max: usize) -> anyhow::Result<Vec<Self>> {
+        let epoch = stats(endpoint).await?.trajectories_inserted_total + 1;
+        let client = |actor| {
+            let writer = writer(endpoint, actor, epoch, in_flight_max);
+            Self { actor, epoch, sequence: 0, in_flight_max, writer }
+        };
+        Ok((0..clients as u64).map(client).collect())
+    }
+
+    /// Returns true while its stream is not open.
+    pub(crate) fn is_away(&self) -> bool {
+        self.writer.away_for().is_some()
+    }
+
+    async fn insert(&mut self, games: &Games) -> anyhow::Result<()> {
+        self.writer.insert(games.trajectory(self.actor, self.epoch, self.sequence)).await?;
+        self.sequence += 1;
+        if self.in_flight_max == 1 {
+            self.writer.flushed().await;
+        }
+        Ok(())
+    }
+
+    /// Inserts until `end`, and returns the time of each insert.
+    async fn insert_until(&mut self, games: &Games, pace: &mut Pace, end: Instant) -> anyhow::Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        while pace.wait(end).await {
+            let begun = Instant::now();
+            self.insert(games).await?;
+            took.push(begun.elapsed());
+        }
+        Ok(took)
+    }
+
+    /// Waits until every trajectory is acknowledged, and closes the stream.
+    ///
+    /// # Errors
+    /// Trajectories that were not acknowledged in time.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        let left = self.writer.close(PATIENCE).await;
+        ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
+        Ok(())
+    }
+}
+
+/// Inserts with these clients at `rate` per second together, or as fast as possible if that is infinite, for `time`
+/// after a warm-up; also returns the clients.
 ///
 /// # Errors
 /// A server that does not answer.
-pub(super) async fn insert(
-    server: &Server,
+pub(crate) async fn insert_with(
+    clients: Vec<Client>,
     games: &Games,
-    writers: usize,
-    in_flight: usize,
+    rate: f64,
     time: Duration,
-) -> anyhow::Result<Loaded> {
-    let mut tasks = JoinSet::new();
-    // Every call uses a new epoch of the same actors, so that no trajectory id repeats.
-    let epoch = server.stats().await?.trajectories_inserted_total + 1;
-    for actor in 0..writers as u64 {
-        let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());
+) -> anyhow::Result<(Loaded, Vec<Client>)> {
+    let (begin, count, mut tasks) = (Instant::now(), clients.len(), JoinSet::new());
+    for (index, mut client) in clients.into_iter().enumerate() {
+        let (games, mut pace) = (games.clone(), Pace::new(begin, rate, (index, count)));
+        let start = begin + time.mul_f64(WARM_UP).max(pace.interval);
         tasks.spawn(async move {
-            let mut sequence = 0;
-            let mut write = async |until: Instant| -> anyhow::Result<Vec<Duration>> {
-                let (mut took, mut last) = (Vec::new(), Instant::now());
-                while last < until {
-                    writer.insert(games.trajectory(actor, epoch, sequence)).await?;
-                    sequence += 1;
-                    let now = Instant::now();
-                    took.push(now - last);
-                    last = now;
-                }
-                Ok(took)
-            };
-            write(Instant::now() + time.mul_f64(WARM_UP)).await?;
-            let (before, start) = (writer.stats().inserted, Instant::now());
-            let took = write(start + time).await?;
-            let (inserted, seconds) = (writer.stats().inserted - before, start.elapsed().as_secs_f64());
-            close(writer).await?;
-            anyhow::Ok((inserted as f64 / seconds, took))
+            client.insert_until(&games, &mut pace, start).await?;
+            let (before, begun) = (client.writer.stats().inserted, Instant::now());
+            let took = client.insert_until(&games, &mut pace, begun.max(start) + time).await?;
+            let inserted = client.writer.stats().inserted - before;
+            // A client that waits for its next turn has inserted for the whole time.
+            anyhow::Ok((client, inserted as f64 / begun.elapsed().max(time).as_secs_f64(), took))
         });
     }
-    let (mut speed, mut all) = (0.0, Vec::new());
+    let (mut all, mut back) = (Loaded::default(), Vec::new());
     while let Some(done) = tasks.join_next().await {
-        let (inserts_per_second, took) = done.context("join a writer")??;
-        speed += inserts_per_second;
-        all.extend(took);
+        let (client, speed, took) = done.context("join a client")??;
+        all.speed += speed;
+        all.took.extend(took);
+        back.push(client);
     }
-    Ok(Loaded { speed, took: all })
+    Ok((all, back))
+}
+
+/// Inserts as [`insert_with`] does, with as many new clients.
+///
+/// # Errors
+/// A server that does not answer.
+pub(crate) async fn insert(
+    endpoint: &str,
+    games: &Games,
+    (clients, in_flight_max): (usize, usize),
+    rate: f64,
+    time: Duration,
+) -> anyhow::Result<Loaded> {
+    let clients = Client::start(endpoint, clients, in_flight_max).await?;
+    let (loaded, clients) = insert_with(clients, games, rate, time).await?;
+    for client in clients {
+        client.close().await?;
+    }
+    Ok(loaded)
 }
 
 /// Draws batches with one sampler as fast as possible for `time`.
@@ -95,10 +193,24 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
     draw(Instant::now() + time.mul_f64(WARM_UP)).await;
     let start = Instant::now();
     let took = draw(start + time).await;
-    let seconds = start.elapsed().as_secs_f64();
-    let speed = (took.len() * args.batch) as f64 / seconds;
+    let speed = (took.len() * args.batch) as f64 / start.elapsed().as_secs_f64();
     sampler.close().await;
     Loaded { speed, took }
+}
+
+/// Returns the statistics of the table, once the server answers.
+///
+/// # Errors
+/// A server that does not answer.
+pub(super) async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
+    let (inspector, deadline) = (Inspector::new(endpoint)?, Instant::now() + PATIENCE);
+    loop {
+        match inspector.stats().await {
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+            Ok(stats) => return Ok(stats),
+        }
+    }
 }
 
 /// Inserts until the table holds at least `positions` positions.
@@ -106,19 +218,16 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
 /// # Errors
 /// A server that does not answer.
 pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyhow::Result<()> {
-    let (writers, in_flight) = FILLERS;
-    let stats = Inspector::new(endpoint)?.stats().await?;
-    let missing = positions.saturating_sub(stats.items).div_ceil(games.steps() as u64);
-    let epoch = stats.trajectories_inserted_total + 1;
+    let missing = positions.saturating_sub(stats(endpoint).await?.items).div_ceil(games.steps() as u64);
     let mut tasks = JoinSet::new();
-    for actor in 0..writers as u64 {
-        let (writer, games) = (writer(endpoint, actor, epoch, in_flight), games.clone());
-        let count = missing / writers as u64 + u64::from(actor < missing % writers as u64);
+    for mut client in Client::start(endpoint, FILLERS.0, FILLERS.1).await? {
+        let (games, writers) = (games.clone(), FILLERS.0 as u64);
+        let count = missing / writers + u64::from(client.actor < missing % writers);
         tasks.spawn(async move {
-            for sequence in 0..count {
-                writer.insert(games.trajectory(actor, epoch, sequence)).await?;
+            for _ in 0..count {
+                client.insert(&games).await?;
             }
-            close(writer).await
+            client.close().await
         });
     }
     while let Some(done) = tasks.join_next().await {
@@ -127,18 +236,34 @@ pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyho
     Ok(())
 }
 
-/// Starts the client of an actor of Connect Four.
+/// Starts the writer of an actor of Connect Four.
 pub(crate) fn writer(endpoint: &str, actor: u64, epoch: u64, in_flight_max: usize) -> Writer {
     let (endpoint, game) = (endpoint.to_owned(), "connect_four".to_owned());
     Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
 }
 
-/// Waits until every trajectory is acknowledged, and closes the writer.
-///
-/// # Errors
-/// Trajectories that were not acknowledged in time.
-pub(crate) async fn close(writer: Writer) -> anyhow::Result<()> {
-    let left = writer.close(PATIENCE).await;
-    ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
-    Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_paced_and_late_ones_are_caught_up() {
+        let begin = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+        let count = async |rate, end| {
+            let (mut pace, mut count) = (Pace::new(begin, rate, (1, 2)), 0);
+            while count < 100 && pace.wait(end).await {
+                count += 1;
+            }
+            count
+        };
+        let soon = begin + Duration::from_secs(3600);
+        assert_eq!(count(f64::INFINITY, soon).await, 100, "as many as there is time for");
+        assert_eq!(count(20.0, begin + Duration::from_secs(4)).await, 0, "the end is over");
+        // Half of 20 per second, of which five seconds are late.
+        let (mut pace, begun) = (Pace::new(begin, 20.0, (1, 2)), Instant::now());
+        for _ in 0..50 {
+            assert!(pace.wait(soon).await);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5) && pace.next > begin + Duration::from_secs(5));
+    }
 }

@@ -1,7 +1,6 @@
 use std::path::Path;
 
 use anyhow::Context;
-use proto::replay::{Inspector, TableStats};
 use replay_server::{Config, Running};
 use service::Drain;
 use service::config::Sources;
@@ -35,14 +34,6 @@ impl Server {
         let drain = Drain::new();
         let running = replay_server::start(config.settings()?, listener, drain.clone()).await?;
         Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
-    }
-
-    /// Returns the statistics of its table.
-    ///
-    /// # Errors
-    /// The server does not answer.
-    pub(super) async fn stats(&self) -> anyhow::Result<TableStats> {
-        Ok(Inspector::new(&self.endpoint)?.stats().await?)
     }
 
     /// Drains the server; its log stays.

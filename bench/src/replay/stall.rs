@@ -1,6 +1,5 @@
 //! Measures a writer and a sampler beside a stalled sampler, which grants the maximum credit and reads nothing.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,33 +8,27 @@ use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::replay::v1;
 use proto::replay::v1::sample_request::Message;
 
-use super::games::Games;
 use super::server::Server;
-use super::{Args, INSERTS, SAMPLES, load};
+use super::{Bench, INSERTS, SAMPLES, load};
 use crate::report::{Report, Unit};
 use crate::usage;
 
 /// Positions in the table, which is full: any growth of memory is then due to the stalled sampler.
 const POSITIONS: u64 = 200_000;
 
-/// Measures the same load twice, for `seconds` each: without a stalled sampler, and with one.
+/// Measures the same load twice: without a stalled sampler, and with one.
 ///
 /// # Errors
 /// A server that cannot start or does not answer.
-pub(super) async fn measure(
-    args: &Args,
-    folder: &Path,
-    games: &Games,
-    seconds: f64,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let mut args = args.clone();
+pub(super) async fn measure(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let Bench { args, folder, games, .. } = bench;
+    let (mut args, seconds) = (args.clone(), args.stall_seconds);
     args.sets.extend(["capacity_items", "window_items_min"].map(|key| format!("replay.{key}={POSITIONS}")));
     let server = Server::start(&args, &folder.join("stall")).await?;
     load::fill(&server.endpoint, games, POSITIONS).await?;
     let time = Duration::from_secs_f64(seconds);
     let load = async || -> anyhow::Result<(f64, f64)> {
-        let inserting = load::insert(&server, games, 1, args.in_flight, time);
+        let inserting = load::insert(&server.endpoint, games, (1, args.in_flight), f64::INFINITY, time);
         let (inserted, sampled) = tokio::join!(inserting, load::sample(&server, &args, time));
         Ok((inserted?.speed, sampled.speed))
     };

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use super::{Report, Row, Unit};
+use super::{Report, Row, Unit, distinct};
 
 /// The cell of a value that was not measured, and of a metric that a row does not have.
 const MISSING: &str = "–";
@@ -48,28 +48,16 @@ fn write(report: &Report, text: &mut String) -> std::fmt::Result {
 
 /// Writes a table with a line for each set of dimensions and a column for each metric.
 fn table(rows: &[&Row], text: &mut String) -> std::fmt::Result {
-    let mut names: Vec<&str> = Vec::new();
-    let mut metrics: Vec<&str> = Vec::new();
-    let mut lines: Vec<&Row> = Vec::new();
-    for row in rows {
-        names.extend(
-            row.dimensions.iter().map(|(name, _)| name).filter(|name| !names.contains(name)).collect::<Vec<_>>(),
-        );
-        if !metrics.contains(&row.metric.as_str()) {
-            metrics.push(&row.metric);
-        }
-        if !lines.iter().any(|line| line.dimensions == row.dimensions) {
-            lines.push(row);
-        }
-    }
+    let names = distinct(rows.iter().flat_map(|row| row.dimensions.iter().map(|(name, _)| name)));
+    let metrics = distinct(rows.iter().map(|row| row.metric.as_str()));
     let columns = names.iter().chain(&metrics);
     writeln!(text, "\n| {} |", columns.map(|name| name.replace('|', "/")).collect::<Vec<_>>().join(" | "))?;
     writeln!(text, "|{}{}", "---|".repeat(names.len()), "---:|".repeat(metrics.len()))?;
-    for line in lines {
+    for dimensions in distinct(rows.iter().map(|row| &row.dimensions)) {
         let mut cells: Vec<String> =
-            names.iter().map(|name| line.dimensions.get(name).unwrap_or(MISSING).to_owned()).collect();
+            names.iter().map(|name| dimensions.get(name).unwrap_or(MISSING).to_owned()).collect();
         for metric in &metrics {
-            let row = rows.iter().find(|row| row.metric == **metric && row.dimensions == line.dimensions);
+            let row = rows.iter().find(|row| row.metric == *metric && row.dimensions == *dimensions);
             cells.push(row.map_or_else(|| MISSING.to_owned(), |row| cell(row)));
         }
         writeln!(text, "| {} |", cells.join(" | "))?;

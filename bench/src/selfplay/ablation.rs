@@ -4,9 +4,7 @@
 //! Every step is this command with other options, in a process of its own, so that its memory is measured separately;
 //! the steps alternate. A row can be reproduced by itself with the options that it shows.
 
-use std::io::Write;
-
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use network_cpu::KernelPreference;
 use network_torch::{DevicePreference, PrecisionPreference};
 
@@ -39,19 +37,18 @@ const STEPS: [TakeAway; 9] = [
     ("batching", |args| args.leaves = 1),
 ];
 
-/// Measures, then prints and writes the report.
+/// Measures each step by this program in a process of its own.
 ///
 /// # Errors
-/// The errors of [`super::run`]; a step that fails.
-pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    ensure!(args.destination.compare.is_none(), "--compare has no part in --ablate");
-    args.destination.run("ablation", out, |_| measure(args, |step| own_process::report(&arguments(step))))
+/// Invalid options, a step that fails.
+pub fn in_processes(args: &Args) -> anyhow::Result<Report> {
+    measure(args, |step| own_process::report(&arguments(step)))
 }
 
 /// Measures each step once in each turn, by `measure_step`.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Invalid options, a step that fails.
 pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Report> {
     args.check()?;
     let mut turns = args.turns;

@@ -1,4 +1,6 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ::selfplay::{Episodes, Round, Settings, SubtreeReuse, SymmetryReuse};
@@ -6,7 +8,7 @@ use anyhow::Context as _;
 use evaluators::Backend;
 use experience::TrajectoryId;
 use game::{Action, Game};
-use inference::{Batch, Cache, Evaluator, WeightsCache};
+use inference::{Batch, Cache, EngineCounts, Evaluator, WeightsCache};
 use network_cpu::KernelPreference;
 use network_torch::Libtorch;
 use proto::weights::Published;
@@ -14,43 +16,53 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use service::cpus::{self, Cpu};
+use weights::{Manifest, WeightsVersion};
 
 use super::{Args, EVALUATIONS, EXPERIENCE, MEAN_BATCH, POSITIONS};
 use crate::network::{LibtorchBackend, choose_evaluators, evaluations_per_second, random_weights};
-use crate::report::{Unit, Value};
-use crate::{machine, threads};
+use crate::report::{Report, Unit, Value};
+use crate::{machine, threads, usage};
 
-/// One network, and everything that is measured with it.
+/// One network, and the threads that play with it.
 pub(super) struct Contestants<'a, G: Game> {
     game: &'a G,
     args: &'a Args,
-    pub(super) threads: usize,
+    threads: usize,
     /// The CPUs to which threads are pinned in turn; if empty, threads run anywhere.
     cpus: Vec<Cpu>,
-    /// The evaluators that self-play uses.
-    pub(super) selfplay: Arc<dyn Backend>,
-    pub(super) libtorch: Arc<LibtorchBackend>,
     weights: Published,
 }
 
 impl<'a, G: Game> Contestants<'a, G> {
-    /// Creates random weights, as a published version, and chooses the evaluators.
+    /// Creates random weights, as a published version.
     pub(super) fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
-        let threads = machine::threads(args.threads);
         let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
+        let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
+        Ok(Self { game, args, threads: machine::threads(args.threads), cpus, weights })
+    }
+
+    /// Adds the settings of self-play to a report.
+    pub(super) fn describe(&self, report: &mut Report) {
+        report.set("game", &self.game.spec().name);
+        report.set("threads", self.threads);
+        report.set("games per thread", self.args.games);
+        report.set("leaves per batch", self.args.leaves);
+        report.set("simulations", self.args.simulations);
+    }
+
+    /// Chooses the evaluators that self-play uses, and those of libtorch.
+    pub(super) fn backends(&self) -> anyhow::Result<(Arc<dyn Backend>, Arc<LibtorchBackend>)> {
+        let Self { args, threads, .. } = *self;
         let libtorch = Libtorch::new(args.device, args.precision, Instant::now)?;
         libtorch.set_in_flight(args.in_flight);
         let libtorch = Arc::new(LibtorchBackend(libtorch));
-        let selfplay = if libtorch.0.is_accelerated() && !matches!(args.kernel, KernelPreference::Only(_)) {
+        if libtorch.0.is_accelerated() && !matches!(args.kernel, KernelPreference::Only(_)) {
             // With the requested number of batches in flight, instead of the number that is measured to be best.
-            Arc::clone(&libtorch) as Arc<dyn Backend>
-        } else {
-            let batch_max = args.batches.iter().copied().max().unwrap_or(1).max(args.games * args.leaves);
-            let preference = (args.device, args.precision, args.kernel);
-            choose_evaluators(preference, &weights.manifest.architecture, threads, batch_max)?
-        };
-        let cpus = if args.pin { cpus::allowed().context("pin threads")? } else { Vec::new() };
-        Ok(Self { game, args, threads, cpus, selfplay, libtorch, weights })
+            return Ok((Arc::clone(&libtorch) as Arc<dyn Backend>, libtorch));
+        }
+        let batch_max = args.batches.iter().copied().max().unwrap_or(1).max(args.games * args.leaves);
+        let preference = (args.device, args.precision, args.kernel);
+        Ok((choose_evaluators(preference, &self.weights.manifest.architecture, threads, batch_max)?, libtorch))
     }
 
     /// Builds an evaluator for each thread.
@@ -59,10 +71,10 @@ impl<'a, G: Game> Contestants<'a, G> {
         (0..self.threads).map(|_| Ok(backend.build(manifest, bytes)?)).collect()
     }
 
-    /// The name of the evaluator that self-play uses.
-    pub(super) fn evaluator_name(&self) -> anyhow::Result<String> {
+    /// The name of the evaluators of a backend.
+    pub(super) fn evaluator_name(&self, backend: &dyn Backend) -> anyhow::Result<String> {
         let Published { manifest, bytes } = &self.weights;
-        Ok(self.selfplay.build(manifest, bytes)?.attributes().name.to_string())
+        Ok(backend.build(manifest, bytes)?.attributes().name.to_string())
     }
 
     /// Measures the evaluations/s over all threads, on batches of random positions that were prepared in advance.
@@ -72,20 +84,52 @@ impl<'a, G: Game> Contestants<'a, G> {
     }
 
     /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse.
-    pub(super) fn play(&self, args: &Args, repeat: u64, time: Duration) -> anyhow::Result<Vec<Value>> {
+    /// New weights are published at the interval of `swap`, if there is one.
+    pub(super) fn play(
+        &self,
+        backend: &dyn Backend,
+        args: &Args,
+        repeat: u64,
+        time: Duration,
+        swap: Option<Duration>,
+    ) -> anyhow::Result<Vec<Value>> {
         let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
+        let newest = AtomicU64::new(self.weights.manifest.version.0);
         let player = |(thread, evaluator)| {
             let seed = args.turns.seed.wrapping_add(repeat << 32).wrapping_add(thread);
             let episodes = Episodes::new(self.game.clone(), args.settings(), 1.0, seed);
-            Player { game: self.game, evaluator, episodes, kept: (0, 0) }
+            let weights = &self.weights;
+            Player { game: self.game, backend, weights, newest: &newest, evaluator, episodes, kept: (0, 0) }
         };
-        let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();
+        let mut players: Vec<_> = (0..).zip(self.evaluators(backend)?).map(player).collect();
         let cached = || cache.as_ref().map(|cache| cache.of(self.weights.manifest.digest.key()));
+        // A whole number of intervals, so that each has new weights once.
+        let whole = |interval: Duration| interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0));
+        let time = swap.map_or(time, whole);
+        let (us, cpu_before) = (Some(std::process::id()), OnceLock::new());
         // All games begin with the same position: they must spread out before their speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
-        let play = |player: &mut Player<'_, G>| player.play(cached(), time);
-        let played = threads::together(&self.cpus, &mut players, warm_up, play)?;
-        Ok(speed(&played, args.games * args.leaves))
+        let play = |player: &mut Player<'_, G>| {
+            cpu_before.get_or_init(|| usage::cpu_seconds(us));
+            player.play(cached(), time)
+        };
+        let (over, waiting) = mpsc::channel::<()>();
+        let played = std::thread::scope(|scope| {
+            if let Some(interval) = swap {
+                let newest = &newest;
+                scope.spawn(move || {
+                    while waiting.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                        newest.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let played = threads::together(&self.cpus, &mut players, warm_up, play);
+            drop(over);
+            played
+        })?;
+        let cpu = usage::cpu_since(us, cpu_before.into_inner().flatten());
+        let merged = backend.engine_counts().map_or_else(Vec::new, merged);
+        Ok([speed(&played, args.games * args.leaves, cpu), merged].concat())
     }
 }
 
@@ -107,6 +151,10 @@ impl Args {
 /// The games of one thread.
 struct Player<'a, G: Game> {
     game: &'a G,
+    backend: &'a dyn Backend,
+    weights: &'a Published,
+    /// The newest version of the weights.
+    newest: &'a AtomicU64,
     evaluator: Box<dyn Evaluator>,
     episodes: Episodes<G>,
     /// Bytes and positions of the finished episodes as trajectories.
@@ -121,10 +169,11 @@ struct Played {
 }
 
 impl<G: Game> Player<'_, G> {
-    /// Plays for `time` and returns the results.
+    /// Plays for `time`, as a thread of an actor does, and returns the results.
     fn play(&mut self, cache: Option<WeightsCache<'_>>, time: Duration) -> anyhow::Result<Played> {
         let (start, mut round) = (Instant::now(), Round::default());
         while start.elapsed() < time {
+            round += self.take_newest(cache)?;
             round += self.episodes.advance(self.evaluator.as_mut(), cache)?;
             for episode in self.episodes.drain_finished() {
                 let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
@@ -134,11 +183,26 @@ impl<G: Game> Player<'_, G> {
         }
         Ok(Played { round, seconds: start.elapsed().as_secs_f64(), kept: self.kept })
     }
+
+    /// Goes on with the newest weights once they are there; searches end with those they began with.
+    fn take_newest(&mut self, cache: Option<WeightsCache<'_>>) -> anyhow::Result<Round> {
+        let newest = self.newest.load(Ordering::Relaxed);
+        if newest == self.evaluator.attributes().weights_version {
+            return Ok(Round::default());
+        }
+        let manifest = Manifest { version: WeightsVersion(newest), ..self.weights.manifest.clone() };
+        let Some(evaluator) = self.backend.try_build(&manifest, &self.weights.bytes)? else {
+            return Ok(Round::default());
+        };
+        let round = self.episodes.settle(self.evaluator.as_mut(), cache)?;
+        self.evaluator = evaluator;
+        Ok(round)
+    }
 }
 
 /// Computes the speed of all threads together. Simulations include those that needed no evaluation; a full batch holds
 /// the leaves of all games of a thread.
-fn speed(played: &[Played], batch_max: usize) -> Vec<Value> {
+fn speed(played: &[Played], batch_max: usize, cpu_seconds: Option<f64>) -> Vec<Value> {
     let per_second =
         |of: fn(&Round) -> usize| played.iter().map(|played| of(&played.round) as f64 / played.seconds).sum::<f64>();
     let sum = |of: fn(&Played) -> usize| played.iter().map(of).sum::<usize>() as f64;
@@ -147,6 +211,7 @@ fn speed(played: &[Played], batch_max: usize) -> Vec<Value> {
     let mean_batch = ratio(sum(|played| played.round.evaluated), sum(|played| played.round.batches));
     let cache_hits = ratio(sum(|played| played.round.cache_hits), sum(|played| played.round.cache_lookups));
     let experience_bytes = ratio(sum(|played| played.kept.0), sum(|played| played.kept.1));
+    let seconds = played.iter().map(|played| played.seconds).fold(0.0, f64::max);
     vec![
         (POSITIONS, Unit::PerSecond, Some(per_second(|round| round.moves))),
         ("games/s", Unit::PerSecond, Some(per_second(|round| round.episodes_finished))),
@@ -156,6 +221,19 @@ fn speed(played: &[Played], batch_max: usize) -> Vec<Value> {
         ("batch fill", Unit::Share, Some(mean_batch / batch_max as f64)),
         ("cache hit rate", Unit::Share, Some(cache_hits)),
         (EXPERIENCE, Unit::Bytes, Some(experience_bytes)),
+        ("cores used", Unit::Cores, cpu_seconds.map(|cpu| cpu / seconds)),
+    ]
+}
+
+/// The batches of an engine that merges the requests of all threads.
+fn merged(counts: EngineCounts) -> Vec<Value> {
+    let EngineCounts { batches, positions, padded_positions, busy, in_flight, .. } = counts;
+    let share = |part: u64, whole: u64| Some(part as f64 / whole.max(1) as f64);
+    let in_flight = in_flight.div_duration_f64(busy.max(Duration::from_nanos(1)));
+    vec![
+        ("mean merged batch", Unit::Count, share(positions, batches)),
+        ("fill of merged batches", Unit::Share, share(positions, padded_positions)),
+        ("mean batches in flight", Unit::Count, Some(in_flight)),
     ]
 }
 

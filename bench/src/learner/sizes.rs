@@ -1,0 +1,276 @@
+//! Sizes of batches and micro-batches for the network of a run on a CPU: positions/s of training steps by the kernels,
+//! and the peak memory of a process that takes them.
+//!
+//! Each pair of sizes is measured in a process of its own, since the system reports the peak of a whole process: this
+//! program with one batch and `--micro-batch`.
+
+use anyhow::{Context, ensure};
+use inference::TrainingPrecision;
+use learner::config::Config;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use training::{Decay, Examples, Observations, Precision, TrainerSettings, UnrolledBatch};
+use training_cpu::Trainer;
+use weights::{Architecture, Model};
+
+use super::Args;
+use super::backend::{kernel_step, steps_per_second};
+use super::inputs::random_batch;
+use crate::own_process::{self, words};
+use crate::report::{Report, Row, SoFar, Unit, bytes};
+use crate::{Turns, ascending, machine};
+
+const SECTION: &str = "sizes of batches";
+const SPEED: &str = "positions/s";
+const PEAK: &str = "peak memory";
+const STATED: &str = "stated memory";
+/// The name of a whole batch as a micro-batch.
+const WHOLE: &str = "whole";
+
+/// The run whose network is trained.
+#[derive(Debug, Clone, Default, clap::Args, serde::Serialize)]
+pub struct Run {
+    /// A run file to begin from (TOML, one section per role).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<std::path::PathBuf>,
+    /// Overrides one key of the run file; may be given many times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    #[serde(rename = "set")]
+    pub sets: Vec<String>,
+}
+
+impl Run {
+    /// The configuration of the learner.
+    fn config(&self) -> anyhow::Result<Config> {
+        let sources =
+            service::config::Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
+        Ok(sources.read(games::preset)?.load()?)
+    }
+}
+
+/// Options of the sizes of batches.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SizesArgs {
+    /// Positions that are run through the network at once, where they are fewer; whole batches are always measured.
+    #[arg(long, value_delimiter = ',', default_value = "64,256")]
+    pub micro_batches: Vec<usize>,
+    /// The most memory of a recommended process, in GiB [default: that of this machine].
+    #[arg(long)]
+    pub memory_gib: Option<f64>,
+    /// Measures one micro-batch in this process, 0 for the whole batch.
+    #[arg(long, hide = true)]
+    pub micro_batch: Option<usize>,
+}
+
+/// Adds the measurements of all pairs of sizes, and a recommendation; or, with `--micro-batch`, those of one.
+///
+/// # Errors
+/// Invalid options or settings, a network that the kernels of this CPU do not train, a process that fails.
+pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow::Result<()> {
+    let (config, bytes_max) = (args.run.config()?, bytes_max(args)?);
+    let batches = if args.batches.is_empty() { vec![128, 256, 512, 1024] } else { args.batches.clone() };
+    if let Some(micro_batch) = args.sizes.micro_batch {
+        return add_in_this_process(report, args, &config, [batches[0], micro_batch], bytes_max);
+    }
+    report.set("game", &config.run.game);
+    let [channels, blocks] = config.network.size();
+    report.set("network", format!("{blocks}x{channels}"));
+    let learner = &config.learner;
+    report.set("threads", machine::threads(learner.threads));
+    report.note(format!("learner.recompute, learner.moments: {:?}, {:?}", learner.recompute, learner.moments));
+    for [batch, micro_batch] in pairs(&batches, &args.sizes.micro_batches)? {
+        let own = ["learner", "--json", "--parts=batch"].map(str::to_owned);
+        let sizes = [format!("--batches={batch}"), format!("--micro-batch={micro_batch}")];
+        let limit = args.sizes.memory_gib.map(|gibibytes| format!("--memory-gib={gibibytes}"));
+        let words = own.into_iter().chain(sizes).chain(limit).chain(words(&args.turns)).chain(words(&args.run));
+        let measured = own_process::report(&words.collect::<Vec<_>>())
+            .with_context(|| format!("measure batches of {batch} in micro-batches of {micro_batch}"))?;
+        report.rows.extend(measured.rows);
+        so_far(report)?;
+    }
+    report.finding(recommendation(report, bytes_max));
+    Ok(())
+}
+
+/// The most bytes of a recommended process.
+fn bytes_max(args: &Args) -> anyhow::Result<Option<f64>> {
+    let given = args.sizes.memory_gib.map(|gibibytes| gibibytes * f64::from(1 << 30));
+    ensure!(given.is_none_or(|bytes| bytes > 0.0 && bytes.is_finite()), "--memory-gib must be above 0");
+    Ok(given.or_else(|| service::machine::memory_bytes().map(|bytes| bytes as f64)))
+}
+
+/// The pairs of batch and micro-batch, 0 for the whole batch.
+fn pairs(batches: &[usize], micro_batches: &[usize]) -> anyhow::Result<Vec<[usize; 2]>> {
+    let (batches, micro_batches) = (ascending("--batches", batches)?, ascending("--micro-batches", micro_batches)?);
+    let of_batch = |batch: usize| {
+        let fewer = micro_batches.iter().copied().filter(move |&micro_batch| micro_batch < batch);
+        fewer.chain([0]).map(move |micro_batch| [batch, micro_batch]).collect::<Vec<_>>()
+    };
+    Ok(batches.into_iter().flat_map(of_batch).collect())
+}
+
+/// Takes steps, unless their stated memory is larger than `bytes_max`.
+fn add_in_this_process(
+    report: &mut Report,
+    args: &Args,
+    config: &Config,
+    [batch, micro_batch]: [usize; 2],
+    bytes_max: Option<f64>,
+) -> anyhow::Result<()> {
+    let (time, Turns { repeats, turn, seed, .. }) = (args.turns.time()?, args.turns);
+    let settings = TrainerSettings {
+        // Of `auto` the kernels train in float32.
+        precision: match config.learner.precision {
+            TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
+            TrainingPrecision::F16 => Precision::F16,
+            TrainingPrecision::Auto | TrainingPrecision::F32 => Precision::F32,
+        },
+        micro_batch,
+        warm_up_steps: 0,
+        decay: Decay::Constant,
+        ..learner::trainer_settings(&config.learner)
+    };
+    let checked = config.settings()?;
+    let architecture = checked.network.architecture_of(&checked.game.rules());
+    let mut trainer = Trainer::new(&architecture, settings, seed, machine::threads(config.learner.threads))?;
+    let unroll_steps = checked.targets_of(architecture.model).unroll_steps();
+    let stated = trainer.memory(batch, unroll_steps).total() as f64;
+    let (mut speed, mut peak) = (None, None);
+    if bytes_max.is_none_or(|bytes_max| stated <= bytes_max) {
+        let examples = random(&architecture, batch, unroll_steps, seed);
+        let mut step = || kernel_step(&mut trainer, &examples);
+        // The first step allocates memory.
+        step()?;
+        let turns = (0..repeats).map(|_| steps_per_second(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;
+        speed = turn.speed(&turns).map(|steps| steps * batch as f64);
+        peak = machine::peak_memory_bytes().map(|bytes| bytes as f64);
+    }
+    let micro_batch = if micro_batch == 0 { WHOLE.to_owned() } else { micro_batch.to_string() };
+    report
+        .at(SECTION, &[("batch", &batch), ("micro-batch", &micro_batch)])
+        .value(SPEED, Unit::PerSecond, speed)
+        .value(PEAK, Unit::Bytes, peak)
+        .value(STATED, Unit::Bytes, stated);
+    Ok(())
+}
+
+/// Random positions for a network, unrolled over `steps` steps, which depend on the seed alone.
+fn random(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> Examples {
+    if architecture.model == Model::Alphazero {
+        return Examples::Positions(random_batch(architecture, positions, seed));
+    }
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (observation, states, unrolled) = (planes * height * width, positions * (steps + 1), positions * steps);
+    let mut bits =
+        |count: usize| -> Observations { (0..count).map(|_| f32::from(u8::from(rng.random_bool(0.3)))).collect() };
+    let (observations, next_observations) = (bits(positions * observation), bits(unrolled * observation));
+    Examples::Unrolled(UnrolledBatch {
+        unroll_steps: steps,
+        observations,
+        actions: (0..unrolled).map(|_| rng.random_range(0..actions) as u16).collect(),
+        policies: vec![1.0 / actions as f32; states * actions],
+        policy_weights: vec![1.0; states],
+        values: (0..states).map(|_| rng.random_range(-1.0..1.0)).collect(),
+        value_weights: vec![1.0; states],
+        rewards: (0..unrolled).map(|_| rng.random_range(-1.0..1.0)).collect(),
+        next_observations,
+        next_weights: vec![1.0; unrolled],
+        chance_weights: vec![1.0; unrolled],
+        importance: Vec::new(),
+    })
+}
+
+/// The fastest sizes whose process had no more than `bytes_max`, as settings.
+fn recommendation(report: &Report, bytes_max: Option<f64>) -> String {
+    let of = |row: &Row, metric| {
+        let fits = |other: &&Row| other.metric == metric && other.dimensions == row.dimensions;
+        report.rows.iter().filter(|other| other.section == SECTION).find(fits)?.value
+    };
+    let speeds = report.rows.iter().filter(|row| row.section == SECTION && row.metric == SPEED);
+    // Where the system does not report the peak, what the trainer stated counts.
+    let measured = speeds.filter_map(|row| Some((row, row.value?, of(row, PEAK).or_else(|| of(row, STATED))?)));
+    let fitting = measured.filter(|(.., taken)| bytes_max.is_none_or(|bytes_max| *taken <= bytes_max));
+    let within = bytes_max.map_or_else(String::new, |bytes_max| format!(" within {}", bytes(bytes_max)));
+    let Some((row, speed, taken)) = fitting.max_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return format!("no sizes{within}: lower --batches, or set learner.recompute = \"blocks\"");
+    };
+    let size = |name| row.dimensions.get(name).filter(|size| *size != WHOLE).unwrap_or("0");
+    let (batch, micro_batch, taken) = (size("batch"), size("micro-batch"), bytes(taken));
+    format!(
+        "the most positions/s{within}: learner.batch_size = {batch}, learner.micro_batch = {micro_batch} \
+         ({speed:.0} positions/s, {taken})"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::args;
+
+    #[test]
+    fn micro_batches_are_smaller_than_their_batch_and_whole_batches_are_always_measured() {
+        assert_eq!(pairs(&[64, 256], &[256, 64, 128]).unwrap(), [[64, 0], [256, 64], [256, 128], [256, 0]]);
+    }
+
+    #[test]
+    fn the_fastest_sizes_within_the_memory_are_recommended_as_settings() {
+        let report = |cases: &[(usize, &str, Option<f64>, f64)]| {
+            let mut report = Report::new("learner", "Sizes");
+            for (batch, micro_batch, speed, gibibytes) in cases {
+                let cell = report.at(SECTION, &[("batch", batch), ("micro-batch", micro_batch)]);
+                let peak = speed.map(|_| gibibytes * f64::from(1 << 30));
+                cell.value(SPEED, Unit::PerSecond, *speed).value(PEAK, Unit::Bytes, peak).value(
+                    STATED,
+                    Unit::Bytes,
+                    1.0,
+                );
+            }
+            report
+        };
+        let all =
+            report(&[(64, WHOLE, Some(100.0), 1.0), (256, "64", Some(120.0), 2.0), (256, WHOLE, Some(150.0), 9.0)]);
+        let within = recommendation(&all, Some(4.0 * f64::from(1 << 30)));
+        assert!(within.contains("learner.batch_size = 256, learner.micro_batch = 64"), "{within}");
+        assert!(recommendation(&all, None).contains("learner.micro_batch = 0 (150 positions/s"));
+        let none = report(&[(64, WHOLE, None, 9.0)]);
+        assert!(recommendation(&none, Some(f64::from(1 << 30))).starts_with("no sizes within"));
+    }
+
+    #[test]
+    fn the_network_of_a_run_is_that_of_its_file_and_its_preset() {
+        let args: Args = args("--set run.game=hex-9 --set network.preset=b10c128 --memory-gib 0");
+        let config = args.run.config().unwrap();
+        assert_eq!((config.run.game.as_str(), config.network.size()), ("hex-9", [128, 10]));
+        assert!(bytes_max(&args).unwrap_err().to_string().contains("--memory-gib"));
+    }
+
+    #[test]
+    fn the_options_of_a_process_are_options_of_the_command() {
+        let before: Args =
+            args("--turn best --repeats 7 --config run.toml --set run.game=hex-9 --set network.blocks=2");
+        let words = [words(&before.turns), words(&before.run)].concat();
+        let read: Args = crate::tests::parsed(words.iter().map(String::as_str)).unwrap();
+        assert_eq!((read.turns.turn, read.turns.repeats), (before.turns.turn, 7));
+        assert_eq!((read.run.config, read.run.sets), (before.run.config, before.run.sets));
+    }
+
+    #[test]
+    fn steps_of_every_model_are_taken_and_not_where_they_need_too_much_memory() {
+        for model in ["alphazero", "muzero", "stochastic_muzero"] {
+            let line = format!(
+                "--set run.game=tic_tac_toe --set network.model={model} --set network.blocks=1 --set network.channels=8 \
+                 --set learner.unroll_steps=2 --parts batch --batches 6 --micro-batch 3 --seconds 0 --repeats 1"
+            );
+            let measured = |line: &str| {
+                let mut report = Report::new("learner", "Sizes");
+                add(&mut report, &args(line), &mut |_| Ok(())).unwrap();
+                [SPEED, STATED].map(|metric| report.value(SECTION, &[("batch", "6"), ("micro-batch", "3")], metric))
+            };
+            let [speed, stated] = measured(&line);
+            assert!(speed > Some(0.0) && stated > Some(1000.0), "{speed:?}, {stated:?}");
+            assert_eq!(measured(&format!("{line} --memory-gib 0.000001")), [None, stated]);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `zerofleet bench selfplay --simulate`: self-play on a simulated accelerator, whose requests an engine merges, as a
+//! share of the throughput of the device at its largest batch.
+//!
+//! The device takes a fixed time for each batch and a time for each position, one batch at a time and in order, and
+//! sleeps meanwhile, so that a machine without an accelerator shows what merging gains. Its answers are prepared random
+//! numbers. Beside the engine the report has the same self-play with an engine for each thread, as without merging, and
+//! with new weights at an interval. Start with `measure`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bytes::Bytes;
+use evaluators::{Backend, Error};
+use game::{Game, ObservationShape, Outcome, Spec};
+use inference::{
+    Attributes, BATCH_SIZES, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings, Evaluator,
+    LoadedNetwork, Weights,
+};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use weights::{Manifest, WeightsVersion};
+
+use super::play::Contestants;
+use super::{Args, EVALUATIONS, SELF_PLAY};
+use crate::report::{Report, Unit, Value, percent, value_of};
+use crate::threads::lock;
+
+/// The largest batch of the simulated device.
+const BATCH_MAX: usize = BATCH_SIZES[BATCH_SIZES.len() - 1];
+
+const DEVICE: &str = "the device alone";
+const SHARE: &str = "share of the device alone";
+
+/// How the threads use the device.
+const REQUESTS: [&str; 3] = ["separate, a batch for each thread", "merged", "merged, with new weights at intervals"];
+
+/// The simulated accelerator.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SimulatedArgs {
+    /// Plays on a simulated accelerator without a cache: with merged requests, with a batch for each thread, and with
+    /// new weights. The bound is the throughput of the device at the largest of `--batches`.
+    #[arg(long, conflicts_with_all = ["ablate", "whole_only"])]
+    pub simulate: bool,
+    /// Its time for a batch, besides that for the positions, in microseconds.
+    #[arg(long, default_value_t = 60)]
+    pub batch_us: u64,
+    /// Its time for a position, in nanoseconds. The default is that of a network of 20 blocks and 256 channels on an
+    /// H100, which evaluates about 230,000 positions per second in batches of 2,048.
+    #[arg(long, default_value_t = 4316)]
+    pub position_ns: u64,
+    /// The interval of new weights, in seconds.
+    #[arg(long, default_value_t = 10.0)]
+    pub swap_seconds: f64,
+    /// The time that a thread needs to prepare new weights, in milliseconds.
+    #[arg(long, default_value_t = 200)]
+    pub prepare_ms: u64,
+    /// The time that the device thread needs to copy new weights to the device, in milliseconds.
+    #[arg(long, default_value_t = 15)]
+    pub upload_ms: u64,
+}
+
+impl SimulatedArgs {
+    /// Its time for a batch.
+    fn cost(&self, positions: usize) -> Duration {
+        let position = Duration::from_nanos(self.position_ns);
+        Duration::from_micros(self.batch_us) + position * u32::try_from(positions).unwrap_or(u32::MAX)
+    }
+}
+
+/// Runs the measurements and returns the report.
+///
+/// # Errors
+/// An invalid interval of new weights, an engine that fails.
+pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
+    let args = &Args { cache_positions: 0, ..args.clone() };
+    let (simulated, time) = (&args.simulated, args.turns.time()?);
+    ensure!(simulated.swap_seconds > 0.0, "--swap-seconds must be greater than 0");
+    let swap = Some(Duration::try_from_secs_f64(simulated.swap_seconds)?);
+    let contestants = Contestants::new(game, args)?;
+    let mut turns = REQUESTS.map(|_| Vec::new());
+    for repeat in 0..args.turns.repeats as u64 {
+        let merged = || Merged::start(game.spec(), args);
+        turns[0].push(contestants.play(&separate(game.spec(), args), args, repeat, time, None)?);
+        turns[1].push(contestants.play(&merged()?, args, repeat, time, None)?);
+        turns[2].push(contestants.play(&merged()?, args, repeat, time, swap)?);
+    }
+    let mut report = Report::new("selfplay", "Self-play on a simulated accelerator");
+    contestants.describe(&mut report);
+    report.set("time of a batch, us", simulated.batch_us);
+    report.set("time of a position, ns", simulated.position_ns);
+    report.set("batches in flight", args.in_flight);
+    report.note_turns(args.turns);
+    let SimulatedArgs { swap_seconds, prepare_ms, upload_ms, .. } = simulated;
+    report.note(format!(
+        "new weights every {swap_seconds} s: prepared in {prepare_ms} ms by one thread, copied in {upload_ms} ms by the \
+         device thread"
+    ));
+    let batch = args.batches.iter().copied().max().unwrap_or(BATCH_MAX);
+    let bound = batch as f64 / simulated.cost(batch).as_secs_f64();
+    report.at(DEVICE, &[("batch", &batch)]).value(EVALUATIONS, Unit::PerSecond, bound);
+    let of = |values: &Vec<Value>| value_of(values, EVALUATIONS).unwrap_or(f64::NAN);
+    let [separate, merged, swapped] = turns.map(|turns| args.turns.turn.of(turns, of).unwrap_or_default());
+    for (requests, values) in REQUESTS.iter().zip([&separate, &merged, &swapped]) {
+        let cell = report.at(SELF_PLAY, &[("requests", requests)]).value(SHARE, Unit::Share, of(values) / bound);
+        cell.values(values);
+    }
+    report.finding(format!(
+        "**Merged requests reach {} of the device's throughput at {batch}, separate ones {}; new weights every \
+         {swap_seconds} s cost {}.**",
+        percent(Some(of(&merged) / bound)),
+        percent(Some(of(&separate) / bound)),
+        percent(Some(1.0 - of(&swapped) / of(&merged))),
+    ));
+    report.plot(SELF_PLAY, EVALUATIONS, None, None);
+    Ok(report)
+}
+
+/// The sequence of batches on the device, one at a time and in order.
+#[derive(Debug)]
+struct Timeline {
+    args: SimulatedArgs,
+    in_flight: usize,
+    /// The ends of the newest batches, as many as may be in flight.
+    ends: VecDeque<Instant>,
+}
+
+impl Timeline {
+    fn new(args: &Args) -> Arc<Mutex<Self>> {
+        let (args, in_flight) = (args.simulated.clone(), args.in_flight);
+        Arc::new(Mutex::new(Self { args, in_flight, ends: VecDeque::new() }))
+    }
+
+    /// Submits a batch once it may be in flight, and returns the time of its end.
+    fn submit(&mut self, positions: usize) -> Instant {
+        if self.ends.len() == self.in_flight {
+            self.ends.pop_front().into_iter().for_each(sleep_until);
+        }
+        let now = Instant::now();
+        let end = self.ends.back().map_or(now, |end| now.max(*end)) + self.args.cost(positions);
+        self.ends.push_back(end);
+        end
+    }
+}
+
+fn sleep_until(end: Instant) {
+    std::thread::sleep(end.saturating_duration_since(Instant::now()));
+}
+
+/// The device behind an engine.
+struct Simulated {
+    timeline: Arc<Mutex<Timeline>>,
+    upload: Duration,
+    /// Numbers that a real device would take.
+    observations: Vec<f32>,
+    /// Random numbers for the largest batch, `[BATCH_MAX, A + 3]`.
+    logits: Vec<f32>,
+    shape: ObservationShape,
+}
+
+struct InFlight {
+    size: usize,
+    end: Instant,
+}
+
+impl Device for Simulated {
+    type Prepared = ();
+    type Weights = ();
+    type InFlight = InFlight;
+
+    fn load(&mut self, (): ()) -> Result<(), DeviceError> {
+        std::thread::sleep(self.upload);
+        Ok(())
+    }
+
+    fn submit(&mut self, (): &(), size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, DeviceError> {
+        self.observations.resize(size * self.shape.len(), 0.0);
+        stage(&mut self.observations);
+        Ok(InFlight { size, end: lock(&self.timeline).submit(size) })
+    }
+
+    fn has_ended(&mut self, batch: &InFlight) -> bool {
+        Instant::now() >= batch.end
+    }
+
+    fn wait(&mut self, batch: InFlight, read: &mut dyn FnMut(&[f32])) -> Result<(), DeviceError> {
+        sleep_until(batch.end);
+        read(&self.logits[..batch.size * (self.logits.len() / BATCH_MAX)]);
+        Ok(())
+    }
+}
+
+type Engine = BatchingEngine<Simulated>;
+
+/// Starts an engine on a device.
+fn engine(spec: &Spec, args: &Args, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<usize>) -> std::io::Result<Engine> {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let numbers = BATCH_MAX * (spec.actions + Outcome::RESULTS);
+    let device = Simulated {
+        timeline: Arc::clone(timeline),
+        upload: Duration::from_millis(args.simulated.upload_ms),
+        observations: Vec::new(),
+        logits: (0..numbers).map(|_| rng.random_range(-1.0..1.0)).collect(),
+        shape: spec.observation,
+    };
+    let settings = EngineSettings {
+        device: "simulated".into(),
+        batch_sizes: sizes,
+        in_flight: args.in_flight,
+        in_flight_max: DEPTH_MAX,
+        clock: Box::new(Instant::now),
+        report: Box::new(|_| ()),
+    };
+    BatchingEngine::start(device, settings)
+}
+
+/// The network of a version on the device.
+fn network(spec: &Spec, WeightsVersion(weights_version): WeightsVersion) -> LoadedNetwork {
+    let (preferred_batch, max_batch) = (BATCH_MAX, BATCH_MAX);
+    LoadedNetwork {
+        attributes: Attributes { name: "simulated".into(), weights_version, preferred_batch, max_batch },
+        shape: spec.observation,
+        actions: spec.actions,
+        write_rows: |_, observations, to| to.copy_from_slice(observations),
+    }
+}
+
+/// The device without merging: each thread has an engine of its own, whose batches hold its games with little padding.
+fn separate(spec: &Spec, args: &Args) -> impl Backend {
+    let (timeline, engines) = (Timeline::new(args), Mutex::new(Vec::new()));
+    let (spec, args) = (spec.clone(), args.clone());
+    move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, Error> {
+        let (largest, count) = ((args.games * args.leaves).min(BATCH_MAX), BATCH_SIZES.len());
+        let mut sizes: Vec<usize> = (1..=count).map(|part| (largest * part).div_ceil(count)).collect();
+        sizes.dedup();
+        let failed = |error: &dyn ToString| Error::Other(error.to_string());
+        let engine = engine(&spec, &args, &timeline, sizes).map_err(|error| failed(&error))?;
+        let weights = engine.load((), network(&spec, manifest.version)).map_err(|error| failed(&error))?;
+        // The engine lives as long as its evaluators may be used.
+        lock(&engines).push(engine);
+        Ok(Box::new(weights.evaluator()))
+    }
+}
+
+/// The newest weights on the device, and their version.
+type Newest = Option<(WeightsVersion, Weights<Simulated>)>;
+
+/// One engine on the device, and the newest weights.
+struct Merged {
+    spec: Spec,
+    prepare: Duration,
+    engine: Engine,
+    newest: Mutex<Newest>,
+}
+
+impl Merged {
+    fn start(spec: &Spec, args: &Args) -> anyhow::Result<Self> {
+        let engine = engine(spec, args, &Timeline::new(args), BATCH_SIZES.to_vec())?;
+        let prepare = Duration::from_millis(args.simulated.prepare_ms);
+        Ok(Self { spec: spec.clone(), prepare, engine, newest: Mutex::default() })
+    }
+
+    fn build_from(&self, newest: &mut Newest, version: WeightsVersion) -> Result<Box<dyn Evaluator>, Error> {
+        let loaded = match newest.take().filter(|newest| newest.0 == version) {
+            Some((_, loaded)) => loaded,
+            None => {
+                std::thread::sleep(self.prepare);
+                let loaded = self.engine.load((), network(&self.spec, version));
+                loaded.map_err(|error| Error::Other(error.to_string()))?
+            }
+        };
+        Ok(Box::new(newest.insert((version, loaded)).1.evaluator()))
+    }
+}
+
+impl Backend for Merged {
+    fn describe(&self) -> String {
+        "simulated".to_owned()
+    }
+
+    fn build(&self, manifest: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+        self.build_from(&mut lock(&self.newest), manifest.version)
+    }
+
+    fn try_build(&self, manifest: &Manifest, _: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        // A lock of a thread that panicked ends the measurement when that thread is joined.
+        let Ok(mut newest) = self.newest.try_lock() else { return Ok(None) };
+        self.build_from(&mut newest, manifest.version).map(Some)
+    }
+
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        Some(self.engine.counts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selfplay;
+    use crate::tests::{args, parsed};
+
+    const TINY: &str = "--simulate --game tic_tac_toe --threads 3 --games 16 --simulations 4 --batches 16 --batch-us 100 \
+                        --position-ns 10 --seconds 0.2 --repeats 1 --swap-seconds 0.1 --prepare-ms 1 --upload-ms 1";
+
+    #[test]
+    fn a_tiny_run_measures_separate_and_merged_requests_and_swaps() {
+        let report = selfplay::measure(&args(TINY)).unwrap();
+        for requests in REQUESTS {
+            let speed = report.value(SELF_PLAY, &[("requests", requests)], EVALUATIONS);
+            assert!(speed > Some(0.0), "{report:?}");
+        }
+        let fill = report.value(SELF_PLAY, &[("requests", REQUESTS[1])], "fill of merged batches");
+        assert!(fill.is_some_and(|fill| fill > 0.0 && fill <= 1.0), "{report:?}");
+        assert_eq!(report.findings.len(), 1);
+    }
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let error = |line: &str| selfplay::measure(&args(&format!("{TINY} {line}"))).unwrap_err().to_string();
+        assert!(error("--in-flight 9").contains("--in-flight"));
+        let error = selfplay::measure(&args(&TINY.replace("--swap-seconds 0.1", "--swap-seconds 0"))).unwrap_err();
+        assert!(error.to_string().contains("--swap-seconds"), "{error}");
+        assert!(parsed::<Args>(["--simulate", "--ablate"]).is_err());
+    }
+}
