@@ -6,6 +6,22 @@ pub(crate) fn line<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> String
     fields.join(",") + "\n"
 }
 
+/// Returns the fields of a line that [`line`] has made of fields without line ends.
+pub(crate) fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.next_if_eq(&'"').is_some() => field.push('"'),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(std::mem::take(&mut field)),
+            other => field.push(other),
+        }
+    }
+    fields.push(field);
+    fields
+}
+
 fn quoted(field: &str) -> String {
     if field.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -16,10 +32,16 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::line;
+    use super::{fields, line};
 
     #[test]
     fn fields_with_commas_quotes_and_line_ends_are_quoted() {
         assert_eq!(line(["a", "b,c", "d\"e", "f\ng", ""]), "a,\"b,c\",\"d\"\"e\",\"f\ng\",\n");
+    }
+    #[test]
+    fn the_fields_of_a_line_are_read_back() {
+        let written = ["a", "b,c", "d\"e", "", "\"\"", "Intel(R) Xeon(R) @ 2.10GHz, virtual"];
+        assert_eq!(fields(line(written).trim_end()), written);
+        assert_eq!(fields(""), [""]);
     }
 }

@@ -39,6 +39,8 @@ const ORACLE: &str = "oracle";
 
 /// The number of evaluation episodes without `--episodes`.
 const EPISODES_DEFAULT: usize = 100;
+/// The number of positions without `--count`.
+const COUNT_DEFAULT: usize = 300;
 /// More than this take hours to solve.
 const COUNT_MAX: usize = 100_000;
 /// All episodes advance together.
@@ -58,7 +60,7 @@ pub(crate) struct Args {
     positions: Option<PathBuf>,
 
     /// The number of positions that `--positions oracle` draws.
-    #[arg(long, value_name = "N", default_value_t = 300)]
+    #[arg(long, value_name = "N", default_value_t = COUNT_DEFAULT)]
     count: usize,
 
     /// Evaluation episodes, played with the best action of each search, in games that are scored by their rewards
@@ -78,6 +80,18 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// Measures a run's newest weights on the solved positions of a file, or on those of its game.
+///
+/// # Errors
+/// The run has no weights, its game has no solved positions, or the file cannot be read.
+pub(crate) fn accuracy(trained: trained::Args, positions: Option<PathBuf>, simulations: u32) -> anyhow::Result<Report> {
+    let args = Args { trained, positions, count: COUNT_DEFAULT, episodes: None, seed: 0, simulations, json: false };
+    let Trained { game, search, discount, networks, .. } = Trained::open(&args.trained, 1)?;
+    let (source, positions) = args.positions(&game)?;
+    let player = Player { network: networks.into_first(), simulations, search, discount };
+    measure(&game.rules(), &source, &positions, player)
 }
 
 impl Args {

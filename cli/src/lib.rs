@@ -1,20 +1,21 @@
-//! The command line of zerofleet: train, tune, play, gtp, gomocup, analysis, eval, match, weights, picture, replay,
-//! inference, top, doctor, env.
+//! The command line of zerofleet: train, tune, ablate, play, gtp, gomocup, analysis, eval, match, weights, picture,
+//! replay, inference, top, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network. `tune` runs
-//! `train` many times with other settings. `run_metrics` computes the metrics of a run, `screen` shows them and
-//! `record` writes them; `report` writes the summary of a run, and `picture` draws its metrics, from the files of the
-//! run. `play` and `eval` evaluate the newest weights of a run, or another of its `kept_versions`, which `trained`
-//! loads, here or on an inference server (`remote`), which the command may start for itself (`own_server`); `engine`
-//! speaks the protocols of players with them; `matches` plays weights of runs against each other and against other
-//! programs; `sgf` records games; `watch` shows an episode of a game for one player. `replay` and `inference` send
-//! requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports
-//! what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs it.
-//! `arguments` parses the command line, `csv` writes tables, `printed_command` formats commands to copy, and
-//! `game_result` counts the points of a game. `resume` checks what a run goes on from, and `trained_time` counts its
-//! time.
+//! `train` many times with other settings, and `ablate` in pairs of runs that differ in switches. `run_metrics`
+//! computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the summary of a run,
+//! and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest weights of a run,
+//! or another of its `kept_versions`, which `trained` loads, here or on an inference server (`remote`), which the
+//! command may start for itself (`own_server`); `engine` speaks the protocols of players with them; `matches` plays
+//! weights of runs against each other and against other programs; `sgf` records games; `watch` shows an episode of a
+//! game for one player. `replay` and `inference` send requests to live servers, and `top` shows a whole fleet. `env`
+//! describes environments in Python. `doctor` reports what a run would find on this machine. `bench` runs another
+//! program. `libtorch` answers whether a run needs it. `arguments` parses the command line, `csv` writes tables,
+//! `printed_command` formats commands to copy, and `game_result` counts the points of a game. `resume` checks what a
+//! run goes on from, and `trained_time` counts its time.
 
+mod ablate;
 mod arguments;
 mod bench;
 mod client_security;
@@ -74,6 +75,7 @@ pub struct Cli {
 enum Command {
     Train(train::Args),
     Tune(tune::Args),
+    Ablate(ablate::Args),
     Play(play::Args),
     Gtp(engine::commands::GtpArgs),
     Gomocup(engine::commands::GomocupArgs),
@@ -106,6 +108,7 @@ impl Cli {
             Command::Tune(args) => return args.run(&mut out),
             Command::Analysis(args) => return args.run(),
             Command::Train(args) => train::run(args),
+            Command::Ablate(args) => args.run(&mut out),
             Command::Play(args) => args.run(),
             Command::Gtp(args) => args.run(),
             Command::Gomocup(args) => args.run(),

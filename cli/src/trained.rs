@@ -44,6 +44,15 @@ pub(crate) struct Args {
     pub options: Options,
 }
 
+impl Args {
+    /// The newest weights of a run, on the CPU.
+    pub(crate) fn newest(runs: PathBuf, run: &str) -> Self {
+        let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::Auto, KernelPreference::Auto);
+        let options = Options { runs, device, precision, kernel, inference: None, game: None, sets: Vec::new() };
+        Self { run: run.to_owned(), version: None, options }
+    }
+}
+
 /// Parses a weights version, written `12` or `v12`.
 ///
 /// # Errors
@@ -278,10 +287,9 @@ pub(crate) mod tests {
     use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
-        let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
-        let runs = runs.to_owned();
-        let options = Options { runs, device, precision, kernel, inference: None, game: None, sets: Vec::new() };
-        Args { run: run.to_owned(), version: None, options }
+        let mut args = Args::newest(runs.to_owned(), run);
+        args.options.precision = PrecisionPreference::F32;
+        args
     }
 
     fn refusal(runs: &Path, run: &str) -> String {

@@ -7,6 +7,8 @@
 //! after any end of this program. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as `zerofleet train`; `report`
 //! writes the results.
 
+mod base;
+mod budget;
 mod halving;
 mod history;
 mod journal;
@@ -39,10 +41,17 @@ use crate::screen::redrawn_text;
 use journal::Journal;
 use scheduler::Scheduler;
 use study::Study;
-use trial_runs::TrialRuns;
+
+pub(crate) use base::{Base, BaseSection, StudyText, read};
+pub(crate) use budget::{Budget, BudgetSection};
+pub(crate) use range::{Values, short};
+#[cfg(test)]
+pub(crate) use scheduler::Measurement;
+pub(crate) use scheduler::{Report, Runner};
+pub(crate) use trial_runs::{TrialRuns, TrialSettings};
 
 /// Interval between looks at the runs, which record their metrics every five seconds.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between lines about the whole study where there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -51,7 +60,7 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    measurement: Option<Measurement>,
+    measurement: Option<Measure>,
 
     #[command(flatten)]
     study: StudyArgs,
@@ -59,7 +68,7 @@ pub(crate) struct Args {
 
 /// What is measured instead of a study.
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Measurement {
+enum Measure {
     /// Measures sizes of batches and micro-batches for speed and memory, and recommends one.
     #[command(disable_help_flag = true)]
     Batch {
@@ -98,7 +107,7 @@ impl Args {
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         match self.measurement {
             None => self.study.run(out).map(|()| ExitCode::SUCCESS),
-            Some(Measurement::Batch { arguments }) => {
+            Some(Measure::Batch { arguments }) => {
                 bench::Args::of("learner", [vec!["--parts=batch".into()], arguments].concat()).run()
             }
         }
@@ -120,7 +129,9 @@ impl StudyArgs {
         service::directory::writable(&trials)?;
         let _lock = service::directory::lock(folder.path())?;
         let (journal, events) = Journal::open(&folder.path().join("journal.jsonl"))?;
-        let runs = TrialRuns::new(&study, trials.clone())?;
+        let Study { base, budget, parallel, objective, .. } = study.clone();
+        let runs = TrialSettings { base, budget, parallel, objective: Some(objective) };
+        let runs = TrialRuns::new(runs, trials.clone())?;
         let mut scheduler = Scheduler::new(&study, journal, &events, runs)?;
         if self.retry_failed {
             scheduler.retry_failed()?;
@@ -149,7 +160,7 @@ impl StudyArgs {
 /// Steps the scheduler until it is over. After an error or a signal all trials drain.
 fn watch(
     study: &Study,
-    scheduler: &mut Scheduler<'_, TrialRuns<'_>>,
+    scheduler: &mut Scheduler<'_, TrialRuns>,
     drain: &Drain,
     screen: &mut Screen<'_, impl Write>,
 ) -> anyhow::Result<()> {
@@ -196,7 +207,7 @@ impl<'a, W: Write> Screen<'a, W> {
     }
 
     /// Shows the state of the study.
-    fn show(&mut self, study: &Study, scheduler: &Scheduler<'_, TrialRuns<'_>>) {
+    fn show(&mut self, study: &Study, scheduler: &Scheduler<'_, TrialRuns>) {
         let (history, running) = (scheduler.history(), scheduler.running());
         if let Some(live) = &self.live {
             live.set_message(table::live(study, history, running));

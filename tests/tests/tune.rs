@@ -1,4 +1,4 @@
-//! `zerofleet tune` as a user runs it: killed, started again, and with a trial that crashes.
+//! `zerofleet tune` as a user runs it: killed, started again, and with a trial that crashes; and `zerofleet ablate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -138,4 +138,80 @@ fn accepted(file: &Path) -> anyhow::Result<()> {
     let output = command.args(["train", "--needs-libtorch", "--run", "best", "--config"]).arg(file).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
+}
+
+/// A screen of two switches. The longest run of `minutes_max` is none of the test, whose positions take seconds.
+const SCREEN: &str = r#"
+[base]
+game = "tic_tac_toe"
+config = "small.toml"
+actors = 1
+set = ["learner.schedule=positions", "learner.schedule_positions=60000", "learner.publish_interval_steps=20"]
+
+[budget]
+positions = 4000
+minutes_max = 5
+
+[design]
+kind = "screen"
+
+[switches]
+batch = { on = { learner.batch_size = 32 } }
+draws = { off = { selfplay.temperature_early = 0.5 }, on = { selfplay.temperature_early = 1.0 } }
+
+[eval]
+positions = "solved.csv"
+simulations = 8
+"#;
+
+/// After the first player's corner only the centre keeps the draw; after the centre, the corners.
+const SOLVED: &str = "\
+moves,band,c1,c2,c3,c4,c5,c6,c7,c8,c9
+1,early,,-1,-1,-1,0,-1,-1,-1,-1
+5,early,0,-1,0,-1,,-1,0,-1,0
+";
+
+#[test]
+fn a_row_and_its_mirror_make_the_positions_of_the_budget_and_the_report_follows_from_their_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("screen.toml", SCREEN), ("small.toml", SMALL_TIC_TAC_TOE), ("solved.csv", SOLVED)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let ablate = |options: &[&str]| -> String {
+        let mut command = Command::new(program("zerofleet").unwrap());
+        command.arg("ablate").arg(folder.path().join("screen.toml")).arg("--runs").arg(folder.path()).args(options);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    };
+    let ran = ablate(&["--rows", "3"]);
+    let csv = fs::read_to_string(folder.path().join("screen/rows.csv")).unwrap();
+    let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let field = |line: &str, name: &str| {
+        let fields: Vec<String> = line.split(',').map(str::to_owned).collect();
+        let from_the_end = columns.len() - columns.iter().position(|column| *column == name).unwrap();
+        // The name of a processor may hold commas.
+        fields[fields.len() - from_the_end].clone()
+    };
+    let rows: Vec<&str> = csv.lines().skip(1).collect();
+    assert_eq!(rows.len(), 2, "{csv}{ran}");
+    let begins = |start: &str| rows.iter().any(|row| row.starts_with(start));
+    assert!(begins("screen,screen,3,+,1,0,1,") && begins("screen,screen,3,-,0,1,1,"), "{csv}");
+    let positions: Vec<f64> = rows.iter().map(|row| field(row, "positions").parse().unwrap()).collect();
+    // A run stops at the first reading beyond its budget; there is one every five seconds.
+    assert!(positions.iter().all(|&positions| (4000.0..40_000.0).contains(&positions)), "{csv}");
+    for row in &rows {
+        for name in ["steps", "games", "loss/total", "accuracy/raw/optimal/overall", "accuracy/search/optimal/early"] {
+            assert!(field(row, name).parse::<f64>().is_ok(), "{name}: {csv}");
+        }
+        assert_eq!(field(row, "distinct/overall"), "");
+    }
+    assert!(ran.contains("row 3 + is complete: accuracy raw "), "{ran}");
+    // The pair is complete, and nothing runs again.
+    assert!(ablate(&["--rows", "3"]).contains("study screen: 0 pairs to run"));
+    fs::remove_dir_all(folder.path().join("screen/trials")).unwrap();
+    let report = ablate(&["--report"]);
+    assert!(report.starts_with("study screen: screen, 1 of 12 pairs\n1 pairs on "), "{report}");
+    assert!(report.contains("batch ") && report.contains("draws "), "{report}");
 }

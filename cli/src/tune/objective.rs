@@ -13,7 +13,7 @@ const READINGS_MAX: usize = 10_000;
 
 /// A metric and its better direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Objective {
+pub(crate) struct Objective {
     /// The name, as in event files: `elo/current`, `accuracy/search/optimal/overall`, `return/mean`, `loss/total`.
     pub metric: String,
     pub direction: Direction,
@@ -24,7 +24,7 @@ pub(super) struct Objective {
 /// The better direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     #[serde(alias = "maximize")]
     Maximise,
     #[serde(alias = "minimize")]

@@ -14,7 +14,7 @@ const VALUES_MAX: i64 = 1_000_000_000;
 const DIGITS: usize = 6;
 
 /// The values of the tuned settings in one trial, by key: `learner.learning_rate`.
-pub(super) type Values = BTreeMap<String, Value>;
+pub(crate) type Values = BTreeMap<String, Value>;
 
 /// A tuned setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -261,7 +261,7 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// Formats a value for a table: numbers with at most four digits.
-pub(super) fn short(value: &Value) -> String {
+pub(crate) fn short(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
             let number = number.as_f64().unwrap_or_default();

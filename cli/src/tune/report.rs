@@ -79,7 +79,7 @@ fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) ->
 
 /// Returns the options of `zerofleet train` that are not in a run file.
 fn options(study: &Study) -> String {
-    let options = study.arguments(&Values::new());
+    let options = study.base.arguments(&Values::new());
     let mut line = format!(" --minutes {}", study.budget.run_minutes());
     options.actors.iter().for_each(|actors| line += &format!(" --actors {actors}"));
     options.replay_servers.iter().for_each(|servers| line += &format!(" --replay-servers {servers}"));
@@ -128,7 +128,7 @@ mod tests {
             let folder = Self { folder, study };
             for number in 0..TRIALS {
                 let options =
-                    fleet::plan::Args { run: Some(number.to_string()), ..folder.study.arguments(&values(number)) };
+                    fleet::plan::Args { run: Some(number.to_string()), ..folder.study.base.arguments(&values(number)) };
                 let config = plan::check_new(&options, std::iter::empty()).unwrap();
                 let run = folder.run(number);
                 run.create().unwrap();
@@ -197,8 +197,12 @@ mod tests {
         assert!(found[1].starts_with("train with it: zerofleet train --config "), "{found:?}");
         assert!(found[1].ends_with("best.toml --minutes 9 --actors 2"), "{found:?}");
         let file = Some(folder.folder.path().join("best.toml"));
-        let options =
-            fleet::plan::Args { config: file, game: None, sets: Vec::new(), ..folder.study.arguments(&Values::new()) };
+        let options = fleet::plan::Args {
+            config: file,
+            game: None,
+            sets: Vec::new(),
+            ..folder.study.base.arguments(&Values::new())
+        };
         let config = plan::check_new(&options, std::iter::empty()).unwrap();
         let trial = load_run::<Fleet>(&folder.run(7)).unwrap();
         let same = |config: &Fleet| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();

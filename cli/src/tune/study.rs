@@ -2,25 +2,18 @@
 //! ends of every range against the configuration of the run included.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context as _;
-use clap::ValueEnum as _;
-use fleet::Algorithm;
-use fleet::config::Fleet as Config;
-use fleet::plan::{self, Args};
-use fleet::run_directory::Inference;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use service::ConfigError;
 
+use super::base::{self, Base, BaseSection, StudyText};
+use super::budget::{Budget, BudgetSection};
 use super::halving::Halving;
 use super::objective::{Direction, Objective};
 use super::range::{Range, Setting, Values, text};
 use super::sampler::Sampler;
-use crate::run_metrics::RunMetrics;
 use crate::screen::number;
 
 /// Keys that a study cannot tune, with the reason.
@@ -74,19 +67,6 @@ impl Default for StudySection {
     }
 }
 
-/// The section `[base]`: the options of `zerofleet train` that all trials have in common.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-struct BaseSection {
-    game: Option<String>,
-    algorithm: Option<String>,
-    config: Option<PathBuf>,
-    actors: Option<usize>,
-    replay_servers: Option<usize>,
-    inference: Option<Inference>,
-    set: Vec<String>,
-}
-
 /// The section `[objective]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,15 +81,6 @@ fn one() -> usize {
     1
 }
 
-/// The section `[budget]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BudgetSection {
-    minutes: Option<f64>,
-    positions: Option<f64>,
-    minutes_max: Option<f64>,
-}
-
 /// The section `[halving]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -122,55 +93,6 @@ impl Default for HalvingSection {
     fn default() -> Self {
         // The published factor is 4; 3 keeps more of the trials of a small study.
         Self { rungs: 2, reduction_factor: 3.0 }
-    }
-}
-
-/// The budget of a trial.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Budget {
-    /// Minutes of training.
-    Minutes(f64),
-    /// Positions of self-play, for which a trial may take this many minutes.
-    Positions { positions: f64, minutes_max: f64 },
-}
-
-impl Budget {
-    /// Returns the full budget of a trial.
-    pub(super) fn full(self) -> f64 {
-        match self {
-            Self::Minutes(minutes) => minutes,
-            Self::Positions { positions, .. } => positions,
-        }
-    }
-
-    /// Returns the length of a trial's run.
-    pub(super) fn run_minutes(self) -> f64 {
-        match self {
-            Self::Minutes(minutes) => minutes,
-            Self::Positions { minutes_max, .. } => minutes_max,
-        }
-    }
-
-    /// Returns what a run has used of the budget by the time of a reading.
-    pub(super) fn used(self, reading: &RunMetrics) -> f64 {
-        match self {
-            Self::Minutes(_) => reading.elapsed_seconds / 60.0,
-            Self::Positions { .. } => reading.positions.unwrap_or(0.0),
-        }
-    }
-
-    /// Returns the unit of the budget.
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Minutes(_) => "minutes",
-            Self::Positions { .. } => "positions",
-        }
-    }
-}
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.full(), self.unit())
     }
 }
 
@@ -194,8 +116,7 @@ pub(super) struct Study {
     pub halving: Halving,
     /// The tuned settings, by key.
     pub settings: Vec<Setting>,
-    /// The options of the run that all trials have in common.
-    base: Args,
+    pub base: Base,
     /// What a later session must not change.
     pub definition: Value,
 }
@@ -206,10 +127,8 @@ impl Study {
     /// # Errors
     /// A file that cannot be read, or a field that is missing, unknown or out of range, which is named.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("read the study file {}", path.display()))?;
-        let file: StudyFile = service::config::parse_file(&path.display().to_string(), &text)?;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        Self::new(file, &stem.unwrap_or_default(), path.parent().unwrap_or(Path::new("")))
+        let StudyText { file, stem, folder } = base::read(path)?;
+        Self::new(file, &stem, &folder)
     }
 
     /// Checks a study file with this name in this folder.
@@ -226,17 +145,18 @@ impl Study {
             "budget": {"minutes": budget.minutes, "positions": budget.positions, "minutes_max": budget.minutes_max},
             "settings": settings,
         });
-        let budget = checked_budget(&budget)?;
+        let budget = Budget::new(&budget)?;
         ConfigError::within("halving.rungs", halving.rungs, 0..=20)?;
         ConfigError::within("halving.reduction_factor", halving.reduction_factor, 1.5..=100.0)?;
         let halving = Halving::new(budget.full(), halving.rungs, halving.reduction_factor);
         let settings = checked_settings(&settings, &base)?;
-        let base = arguments(base, budget, folder)?;
-        let config = checked_run(&base, budget, &halving)?;
+        let base = Base::new(base, budget, folder)?;
+        let config = base.checked(&Values::new(), budget, compared(budget, &halving))?;
         let objective = Objective::new(objective.metric, objective.direction, objective.readings, &config.run.game)?;
         let mut definition = common;
         definition["base"] = Value::from(service::config::print(&config)?);
-        definition["base_options"] = json!([base.actors, base.replay_servers, base.inference]);
+        let options = base.arguments(&Values::new());
+        definition["base_options"] = json!([options.actors, options.replay_servers, options.inference]);
         let study = Self {
             name: study.name.unwrap_or_else(|| stem.to_owned()),
             trials: study.trials,
@@ -266,17 +186,10 @@ impl Study {
                     let reason = format!("{shown} is refused: {}", service::chain(&error));
                     ConfigError::invalid(field(&setting.key), reason)
                 };
-                checked_run(&self.arguments(&values), self.budget, &self.halving).map_err(refused)?;
+                self.base.checked(&values, self.budget, compared(self.budget, &self.halving)).map_err(refused)?;
             }
         }
         Ok(())
-    }
-
-    /// Returns the options of `zerofleet train` for a run with these values.
-    pub(super) fn arguments(&self, values: &Values) -> Args {
-        let sets = values.iter().map(|(key, value)| format!("{key}={}", text(value)));
-        let sets = self.base.sets.iter().cloned().chain(sets).collect();
-        Args { sets, ..self.base.clone() }
     }
 
     /// Describes the study in lines for a person.
@@ -321,19 +234,9 @@ impl Study {
     }
 }
 
-/// Returns the configuration of a trial's run, which trains before trials are compared.
-fn checked_run(args: &Args, budget: Budget, halving: &Halving) -> anyhow::Result<Config> {
-    let config = plan::check_new(args, iter::empty())?;
-    let compared = halving.budgets.first().copied().unwrap_or(budget.full());
-    let min_items = config.replay.main.min_items;
-    if matches!(budget, Budget::Positions { .. }) && compared < min_items as f64 {
-        let reason = format!(
-            "trials are first compared at {} positions, and training begins at the {min_items} of replay.min_items",
-            number(Some(compared))
-        );
-        return Err(ConfigError::invalid("budget.positions", reason).into());
-    }
-    Ok(config)
+/// Returns the budget at which trials are first compared.
+fn compared(budget: Budget, halving: &Halving) -> f64 {
+    halving.budgets.first().copied().unwrap_or(budget.full())
 }
 
 /// Returns the name of a setting's range in errors.
@@ -358,24 +261,6 @@ fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
         }
         Value::Null => {}
         other => drop(fields.insert(path.to_owned(), other.to_string())),
-    }
-}
-
-fn checked_budget(written: &BudgetSection) -> Result<Budget, ConfigError> {
-    let minutes = |name: &str, minutes: f64| ConfigError::within(format!("budget.{name}"), minutes, 1e-3..=1e6);
-    match *written {
-        BudgetSection { minutes: Some(length), positions: None, minutes_max: None } => {
-            Ok(Budget::Minutes(minutes("minutes", length)?))
-        }
-        BudgetSection { minutes: None, positions: Some(positions), minutes_max: Some(length) } => {
-            let positions = ConfigError::within("budget.positions", positions, 1.0..=1e15)?;
-            Ok(Budget::Positions { positions, minutes_max: minutes("minutes_max", length)? })
-        }
-        BudgetSection { minutes: None, positions: Some(_), minutes_max: None } => Err(ConfigError::invalid(
-            "budget.minutes_max",
-            "is missing: the minutes that a trial may take for its positions",
-        )),
-        _ => Err(ConfigError::invalid("budget", "needs minutes, or positions and minutes_max")),
     }
 }
 
@@ -426,40 +311,6 @@ fn collect_ranges(
         }
     }
     Ok(())
-}
-
-/// Returns the options of `zerofleet train` that all trials have in common. The name of a run file is relative to the
-/// folder of the study file.
-fn arguments(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result<Args> {
-    let BaseSection { game, algorithm, config, actors, replay_servers, inference, set } = base;
-    let algorithm = algorithm.map(|name| {
-        let names = || Algorithm::value_variants().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let reason = || format!("`{name}` is no algorithm; they are {}", names());
-        Algorithm::from_str(&name, false).map_err(|_| ConfigError::invalid("base.algorithm", reason()))
-    });
-    if let Some(game) = &game {
-        games::check_name(game).map_err(|error| ConfigError::invalid("base.game", error))?;
-    }
-    for (name, count) in [("actors", actors), ("replay_servers", replay_servers)] {
-        if count == Some(0) {
-            return Err(ConfigError::invalid(format!("base.{name}"), "must be at least 1").into());
-        }
-    }
-    let config = config.map(|file| std::path::absolute(folder.join(file))).transpose().context("find base.config")?;
-    Ok(Args {
-        minutes: Some(budget.run_minutes()),
-        game,
-        boards: Vec::new(),
-        algorithm: algorithm.transpose()?,
-        actors,
-        learners: 1,
-        replay_servers,
-        inference,
-        run: None,
-        runs: PathBuf::new(),
-        config,
-        sets: set,
-    })
 }
 
 #[cfg(test)]

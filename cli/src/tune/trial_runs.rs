@@ -16,9 +16,11 @@ use fleet::child::{self, Child};
 use fleet::plan::{self, Args};
 use service::cpus::{self, Cpu};
 
+use super::base::Base;
+use super::budget::Budget;
+use super::objective::Objective;
 use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
-use super::study::Study;
 use crate::run_metrics::RunMetrics;
 
 /// Time for a run of an earlier session to end: it drains within ten seconds and then draws its picture.
@@ -29,10 +31,21 @@ const POLL: Duration = Duration::from_millis(100);
 /// The most bytes of metrics that are read at once.
 const READ_BYTES_MAX: u64 = 16 << 20;
 
+/// What the runs of a study have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct TrialSettings {
+    pub base: Base,
+    pub budget: Budget,
+    /// The number of runs at the same time.
+    pub parallel: usize,
+    /// The metric that is measured meanwhile, if any is.
+    pub objective: Option<Objective>,
+}
+
 /// Starts and watches the runs of a study.
 #[derive(Debug)]
-pub(super) struct TrialRuns<'a> {
-    study: &'a Study,
+pub(crate) struct TrialRuns {
+    settings: TrialSettings,
     /// The folder of the runs.
     folder: PathBuf,
     /// This program.
@@ -53,21 +66,42 @@ struct TrialRun {
     log: PathBuf,
 }
 
-impl<'a> TrialRuns<'a> {
-    /// Runs the trials of `study` in the folder `folder`.
+impl TrialRuns {
+    /// Runs the trials of a study in the folder `folder`.
     ///
     /// # Errors
     /// The path of this program is unknown.
-    pub(super) fn new(study: &'a Study, folder: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn new(settings: TrialSettings, folder: PathBuf) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         // Trials share all cores where they cannot be assigned.
-        let cpus = if study.parallel > 1 { cpus::allowed().unwrap_or_default() } else { Vec::new() };
-        Ok(Self { study, folder, program, cpus, runs: BTreeMap::new() })
+        let cpus = if settings.parallel > 1 { cpus::allowed().unwrap_or_default() } else { Vec::new() };
+        Ok(Self { settings, folder, program, cpus, runs: BTreeMap::new() })
+    }
+
+    /// Returns the folder of a trial's run.
+    ///
+    /// # Errors
+    /// The folder of this program is unknown.
+    pub(crate) fn run(&self, trial: usize) -> anyhow::Result<RunDirectory> {
+        RunDirectory::new(&self.folder, &trial.to_string())
+    }
+
+    /// Removes what an earlier session has left of a trial, once its process has ended.
+    ///
+    /// # Errors
+    /// The process does not end, or the folder cannot be removed.
+    pub(crate) fn clear(&self, trial: usize) -> anyhow::Result<()> {
+        let run = self.run(trial)?;
+        if !run.path().exists() {
+            return Ok(());
+        }
+        wait_for_earlier(&run)?;
+        fs::remove_dir_all(run.path()).with_context(|| format!("remove {}", run.path().display()))
     }
 
     /// Returns the cpus of a place: an equal share, or one cpu where there are fewer than places.
     fn share(&self, place: usize) -> Vec<Cpu> {
-        let (count, parallel) = (self.cpus.len(), self.study.parallel);
+        let (count, parallel) = (self.cpus.len(), self.settings.parallel);
         if count < parallel {
             return self.cpus.get(place % count.max(1)).copied().into_iter().collect();
         }
@@ -79,18 +113,18 @@ impl<'a> TrialRuns<'a> {
     }
 }
 
-impl Runner for TrialRuns<'_> {
+impl Runner for TrialRuns {
     fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()> {
-        let run = RunDirectory::new(&self.folder, &trial.to_string())?;
+        let run = self.run(trial)?;
         let metrics = MetricsReader::new(run.metrics());
         let log = run.logs().join("train.log");
         let place = self.free_place();
         let mut ended = TrialRun { process: None, metrics, place, drained_since: None, log: log.clone() };
-        if has_finished(&run, self.study.budget.run_minutes())? {
+        if has_finished(&run, self.settings.budget.run_minutes())? {
             self.runs.insert(trial, ended);
             return Ok(());
         }
-        let arguments = self.study.arguments(values);
+        let arguments = self.settings.base.arguments(values);
         let is_new = !run.config().exists();
         if is_new {
             plan::check_new(&arguments, std::iter::empty())?;
@@ -125,9 +159,11 @@ impl Runner for TrialRuns<'_> {
         // The end is read first, so that no measurement before it is missed.
         let end = run.end()?;
         let readings = run.metrics.read()?;
-        let (budget, objective) = (&self.study.budget, &self.study.objective);
-        let measurement =
-            |reading: &RunMetrics| Measurement { budget: budget.used(reading), metric: objective.of(reading) };
+        let TrialSettings { budget, objective, .. } = &self.settings;
+        let measurement = |reading: &RunMetrics| Measurement {
+            budget: budget.used(reading),
+            metric: objective.as_ref().and_then(|objective| objective.of(reading)),
+        };
         let measurements = readings.iter().map(measurement).collect();
         if end.is_some() {
             self.runs.remove(&trial);

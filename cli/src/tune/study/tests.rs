@@ -1,3 +1,7 @@
+use std::iter;
+
+use fleet::plan;
+
 use super::*;
 
 /// A study file in which each test replaces what it is about.
@@ -46,7 +50,7 @@ fn a_study_is_read_with_its_name_from_the_file_and_its_settings_quoted_or_nested
     assert_eq!(study.halving.budgets, [3.0 / 9.0, 1.0]);
     let values =
         Values::from([("learner.batch_size".to_owned(), json!(64)), ("search.algorithm".to_owned(), json!("puct"))]);
-    let options = study.arguments(&values);
+    let options = study.base.arguments(&values);
     assert_eq!(options.sets, ["learner.device=cpu", "learner.batch_size=64", "search.algorithm=\"puct\""]);
     assert_eq!(plan::check_new(&options, iter::empty()).unwrap().learner.batch_size, 64);
     let described = study.describe();

@@ -1,0 +1,129 @@
+//! `zerofleet ablate`: measures the effect of switches of a run, by runs in pairs that are compared with each other.
+//!
+//! A [`Study`](study::Study) names the switches and the design, whose pairs [`design`] lists. The
+//! [`Schedule`](schedule::Schedule) runs them in a [`Laboratory`](schedule::Laboratory), as `zerofleet tune` runs its
+//! trials, and appends each result to the [`Rows`](rows::Rows) of a file, from which alone a study goes on and
+//! [`report`] computes the effects.
+
+mod design;
+mod effects;
+mod laboratory;
+mod report;
+mod rows;
+mod schedule;
+mod study;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use fleet::RunDirectory;
+
+use crate::printed_command::quoted;
+use crate::tune::{TrialRuns, TrialSettings, WATCH_INTERVAL};
+use laboratory::Processes;
+use rows::Rows;
+use schedule::Schedule;
+use study::Study;
+
+/// Measures the effect of switches of a run: pairs of runs that differ in them (docs/ablation.md).
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// The study file (TOML). A study that was interrupted goes on with the runs that its rows lack.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Folder of all runs; the study has a folder of its name below.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+
+    /// The file of rows [default: that of the study file, or rows.csv in the folder of the study].
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Run only the pairs with these rows, both ends included: `3..5`, or `3`.
+    #[arg(long, value_name = "N..M", value_parser = rows_between)]
+    rows: Option<[usize; 2]>,
+
+    /// Run at most this many pairs.
+    #[arg(long, value_name = "K")]
+    pieces: Option<usize>,
+
+    /// Start no further run after so many minutes; those under way go on.
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
+
+    /// Check the study file and print what it means, and start nothing.
+    #[arg(long)]
+    check: bool,
+
+    /// Print the effects that follow from the rows so far, and start nothing.
+    #[arg(long, conflicts_with = "check")]
+    report: bool,
+}
+
+/// Parses the ends of a range.
+fn rows_between(text: &str) -> Result<[usize; 2], String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let ends = first.parse().ok().zip(last.parse().ok()).filter(|(first, last)| (1..=*last).contains(first));
+    ends.map(|(first, last)| [first, last]).ok_or_else(|| format!("`{text}` is no range of rows such as 3..5"))
+}
+
+impl Args {
+    /// Runs the pairs of the study, or prints its report.
+    ///
+    /// # Errors
+    /// An invalid study file, a folder in use, or a run that failed.
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let study = Study::read(&self.file)?;
+        if self.check {
+            return Ok(write!(out, "{}", study.describe())?);
+        }
+        let folder = RunDirectory::new(&self.runs, &study.name).context("name the folder of the study")?;
+        let csv = self.csv.clone().or(study.csv.clone()).unwrap_or_else(|| folder.path().join("rows.csv"));
+        if !self.report {
+            self.run_pairs(&study, &folder, &csv, out)?;
+        }
+        let lines = report::lines(&study, &Rows::read(&csv)?);
+        Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
+    }
+
+    fn run_pairs(&self, study: &Study, folder: &RunDirectory, csv: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+        let is_run = folder.config().exists();
+        ensure!(!is_run, "{} is the folder of a run; set study.name to another name", folder.path().display());
+        let runs = folder.path().join("trials");
+        service::directory::writable(&runs)?;
+        let _lock = service::directory::lock(folder.path())?;
+        let rows = Rows::open(csv, study.switches.iter().map(|switch| switch.name.clone()))?;
+        let (base, budget, parallel) = (study.base.clone(), study.budget, study.kind.parallel());
+        let runs = TrialRuns::new(TrialSettings { base, budget, parallel, objective: None }, runs)?;
+        let [first, last] = self.rows.unwrap_or([1, usize::MAX]);
+        let pairs = study.pairs.iter().filter(|pair| (first..=last).contains(&pair.number)).cloned().collect();
+        let mut schedule = Schedule::new(study, rows, pairs, Processes::new(runs, study.eval.clone()));
+        self.pieces.iter().for_each(|&pieces| schedule.keep(pieces));
+        writeln!(out, "study {}: {} pairs to run, into {}", study.name, schedule.pairs(), csv.display())?;
+        let (_runtime, drain) = crate::drain_on_signals()?;
+        let begin = Instant::now();
+        let limit = self.minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes)).transpose();
+        let limit = limit.context("parse --minutes")?.unwrap_or(Duration::MAX);
+        while !schedule.is_over() {
+            for line in schedule.step()? {
+                // A closed output must not stop the runs.
+                drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+            }
+            if drain.started() {
+                schedule.drain();
+            } else if begin.elapsed() >= limit {
+                schedule.start_no_more();
+            }
+            std::thread::sleep(WATCH_INTERVAL);
+        }
+        let failures = schedule.failures();
+        ensure!(failures == 0, "{failures} runs failed; try them again with: zerofleet ablate {}", quoted(&self.file));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

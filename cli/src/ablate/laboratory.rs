@@ -1,0 +1,106 @@
+//! The runs of an ablation as processes, and the measurement of their last weights.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context as _, anyhow};
+use arena::solved::Accuracy;
+use fleet::RunDirectory;
+
+use super::rows::Row;
+use super::schedule::Laboratory;
+use super::study::Eval;
+use crate::report::{Origin, Summary};
+use crate::tune::{Report, Runner, TrialRuns, Values};
+use crate::{eval, trained};
+
+/// Runs as [`TrialRuns`] does, each of which is measured on a thread of its own: another run may have to be stopped
+/// meanwhile.
+#[derive(Debug)]
+pub(super) struct Processes {
+    runs: TrialRuns,
+    eval: Option<Eval>,
+    here: [String; 2],
+    measuring: BTreeMap<usize, JoinHandle<anyhow::Result<Row>>>,
+}
+
+impl Processes {
+    /// Measures the runs as `eval` says.
+    pub(super) fn new(runs: TrialRuns, eval: Option<Eval>) -> Self {
+        let Origin { processor, commit, .. } = Origin::here(std::env::args_os());
+        Self { runs, eval, here: [processor, commit], measuring: BTreeMap::new() }
+    }
+}
+
+impl Runner for Processes {
+    fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()> {
+        self.runs.start(trial, values)
+    }
+
+    fn poll(&mut self, trial: usize) -> anyhow::Result<Report> {
+        self.runs.poll(trial)
+    }
+
+    fn stop(&mut self, trial: usize) {
+        self.runs.stop(trial);
+    }
+}
+
+impl Laboratory for Processes {
+    fn here(&self) -> [String; 2] {
+        self.here.clone()
+    }
+
+    fn clear(&mut self, run: usize) -> anyhow::Result<()> {
+        self.runs.clear(run)
+    }
+
+    fn measured(&mut self, run: usize) -> Option<anyhow::Result<Row>> {
+        let (directory, eval) = (self.runs.run(run), self.eval.clone());
+        let begin = || Builder::new().name("measure".to_owned()).spawn(move || row(&directory?, eval));
+        let measuring = match self.measuring.remove(&run).map_or_else(begin, Ok) {
+            Ok(measuring) => measuring,
+            Err(error) => return Some(Err(error).context("start a thread")),
+        };
+        if !measuring.is_finished() {
+            self.measuring.insert(run, measuring);
+            return None;
+        }
+        Some(measuring.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked"))))
+    }
+}
+
+/// Returns the columns of a run that has ended.
+fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
+    let named = || format!("read {}", run.summary().display());
+    let bytes = fs::read(run.summary()).with_context(named)?;
+    let Summary { origin, date, last, .. } = serde_json::from_slice(&bytes).with_context(named)?;
+    let counted = [("positions", last.positions), ("steps", last.steps), ("games", last.games)];
+    let counted = counted.into_iter().filter_map(|(column, value)| Some((column.to_owned(), value?.to_string())));
+    let described = [
+        ("machine", origin.processor),
+        ("cores", origin.cores.to_string()),
+        ("commit", origin.commit),
+        ("date", date),
+        ("minutes", (last.elapsed_seconds / 60.0).to_string()),
+    ];
+    let described = described.into_iter().map(|(column, value)| (column.to_owned(), value));
+    // What the arena has measured is of the versions and positions that its share of the cpus has reached.
+    let scalars = last.scalars().into_iter().filter(|(name, _)| !name.starts_with("accuracy/"));
+    let mut row = Row(described.chain(counted).chain(scalars.map(|(name, value)| (name, value.to_string()))).collect());
+    if let Some(Eval { positions, simulations }) = eval {
+        let runs = run.path().parent().context("find the folder of the run")?.to_owned();
+        let report = eval::accuracy(trained::Args::newest(runs, run.name()), positions, simulations)?;
+        insert(&mut row, "raw", &report.without_search);
+        report.with_search.iter().for_each(|accuracy| insert(&mut row, "search", accuracy));
+    }
+    Ok(row)
+}
+
+fn insert(row: &mut Row, search: &str, accuracy: &Accuracy) {
+    let bands = accuracy.bands.iter().map(|band| (band.band.as_str(), &band.tally));
+    for (band, tally) in bands.chain([("overall", &accuracy.overall)]) {
+        row.0.insert(format!("accuracy/{search}/optimal/{band}"), tally.optimal_share().to_string());
+    }
+}

@@ -1,0 +1,151 @@
+//! The results of an ablation: a line of CSV for each run, on which alone a study goes on and its report is computed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use event_file::AppendLog;
+
+use super::design::Pair;
+use crate::csv;
+
+/// The columns before those of the switches.
+pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
+/// The columns after those of the switches.
+pub(super) const COLUMNS_AFTER: [&str; 9] =
+    ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
+/// The metrics of a run, by their names in event files, which are the names of their columns too. They are empty where
+/// a run does not have them.
+pub(super) const METRICS: [&str; 15] = [
+    "distinct/overall",
+    "distinct/empty/0-7",
+    "distinct/empty/8-15",
+    "distinct/empty/16-23",
+    "distinct/empty/24-31",
+    "distinct/empty/32-39",
+    "accuracy/raw/optimal/overall",
+    "accuracy/raw/optimal/early",
+    "accuracy/raw/optimal/middle",
+    "accuracy/raw/optimal/late",
+    "accuracy/search/optimal/overall",
+    "accuracy/search/optimal/early",
+    "accuracy/search/optimal/middle",
+    "accuracy/search/optimal/late",
+    "loss/total",
+];
+
+/// The fields of a run by column.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Row(pub BTreeMap<String, String>);
+
+impl Row {
+    /// Returns a field; empty if there is none.
+    pub(super) fn get(&self, column: &str) -> &str {
+        self.0.get(column).map_or("", String::as_str)
+    }
+
+    /// Returns a field that is a number.
+    pub(super) fn number(&self, column: &str) -> Option<f64> {
+        self.get(column).parse().ok()
+    }
+
+    /// What the two runs of a pair must have in common: the pair, and machine and program.
+    fn circumstances(&self) -> [&str; 4] {
+        ["row", "seed", "machine", "commit"].map(|column| self.get(column))
+    }
+}
+
+/// Returns the newest complete run of each pair of `rows`: both sides on one machine with one program.
+pub(super) fn complete(rows: &[Row]) -> Vec<[&Row; 2]> {
+    let mut newest: BTreeMap<[&str; 2], [&Row; 2]> = BTreeMap::new();
+    for (index, second) in rows.iter().enumerate() {
+        let mut before = rows[..index].iter().rev();
+        let is_other =
+            |first: &&Row| first.get("side") != second.get("side") && first.circumstances() == second.circumstances();
+        if let Some(first) = before.find(is_other) {
+            newest.insert(["row", "seed"].map(|column| second.get(column)), [first, second]);
+        }
+    }
+    newest.into_values().collect()
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Rows {
+    columns: Vec<String>,
+    log: AppendLog,
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    /// Opens the file at `path`, or creates it.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is of other switches.
+    pub(super) fn open(path: &Path, switches: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let named = || format!("open {}", path.display());
+        let [before, metrics] =
+            [&COLUMNS_BEFORE[..], &METRICS[..]].map(|columns| columns.iter().map(|c| (*c).to_owned()));
+        let columns: Vec<String> =
+            before.chain(switches).chain(COLUMNS_AFTER.map(str::to_owned)).chain(metrics).collect();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        service::directory::writable(folder)?;
+        let mut log = AppendLog::open(path).with_context(named)?;
+        log.end_last_line().with_context(named)?;
+        let text = fs::read_to_string(path).with_context(named)?;
+        let heading = csv::line(&columns);
+        match text.lines().next() {
+            None => log.append(heading.as_bytes()).with_context(named)?,
+            Some(first) => ensure!(
+                first == heading.trim_end(),
+                "{} has the columns of another study or program; name another file with --csv",
+                path.display()
+            ),
+        }
+        log.sync().with_context(named)?;
+        service::directory::sync(folder)?;
+        Ok(Self { columns, log, rows: parsed(&text) })
+    }
+
+    /// Reads the rows of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        Ok(parsed(&text))
+    }
+
+    /// Appends a row and waits until it is durable.
+    ///
+    /// # Errors
+    /// The row cannot be written; the file is unchanged.
+    pub(super) fn append(&mut self, row: Row) -> anyhow::Result<()> {
+        let line = csv::line(self.columns.iter().map(|column| row.get(column)));
+        self.log.append(line.as_bytes()).and_then(|()| self.log.sync()).context("append to the file of rows")?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Returns which runs of a pair have no row that counts on this machine with this program: none once the pair is
+    /// complete anywhere, both if the other run was made elsewhere. `identity` holds what all rows of the pair share.
+    pub(super) fn missing(&self, pair: &Pair, identity: &Row, machine: &str, commit: &str) -> Vec<usize> {
+        let of_pair = |row: &&Row| identity.0.iter().all(|(column, value)| row.get(column) == value);
+        let rows: Vec<Row> = self.rows.iter().filter(of_pair).cloned().collect();
+        if !complete(&rows).is_empty() {
+            return Vec::new();
+        }
+        let is_here = |row: &Row| row.get("machine") == machine && row.get("commit") == commit;
+        let is_made = |run: &usize| rows.iter().any(|row| row.get("side") == pair.runs[*run].side && is_here(row));
+        (0..pair.runs.len()).filter(|run| !is_made(run)).collect()
+    }
+}
+
+/// Returns the rows of a text; lines that a crash cut short are none.
+fn parsed(text: &str) -> Vec<Row> {
+    let mut lines = text.lines().map(csv::fields);
+    let columns = lines.next().unwrap_or_default();
+    let whole = lines.filter(|fields| fields.len() == columns.len());
+    whole.map(|fields| Row(columns.iter().cloned().zip(fields).collect())).collect()
+}

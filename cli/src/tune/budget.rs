@@ -1,0 +1,88 @@
+//! The section `[budget]` of a study file: the length of each of its runs.
+
+use std::fmt;
+
+use serde::Deserialize;
+use service::ConfigError;
+
+use crate::run_metrics::RunMetrics;
+
+/// The section `[budget]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BudgetSection {
+    pub minutes: Option<f64>,
+    pub positions: Option<f64>,
+    pub minutes_max: Option<f64>,
+}
+
+/// The budget of a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Budget {
+    /// Minutes of training.
+    Minutes(f64),
+    /// Positions of self-play, for which a trial may take this many minutes.
+    Positions { positions: f64, minutes_max: f64 },
+}
+
+impl Budget {
+    /// Checks the section.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key that is missing or out of range.
+    pub(crate) fn new(written: &BudgetSection) -> Result<Self, ConfigError> {
+        let minutes = |name: &str, minutes: f64| ConfigError::within(format!("budget.{name}"), minutes, 1e-3..=1e6);
+        match *written {
+            BudgetSection { minutes: Some(length), positions: None, minutes_max: None } => {
+                Ok(Self::Minutes(minutes("minutes", length)?))
+            }
+            BudgetSection { minutes: None, positions: Some(positions), minutes_max: Some(length) } => {
+                let positions = ConfigError::within("budget.positions", positions, 1.0..=1e15)?;
+                Ok(Self::Positions { positions, minutes_max: minutes("minutes_max", length)? })
+            }
+            BudgetSection { minutes: None, positions: Some(_), minutes_max: None } => Err(ConfigError::invalid(
+                "budget.minutes_max",
+                "is missing: the minutes that a trial may take for its positions",
+            )),
+            _ => Err(ConfigError::invalid("budget", "needs minutes, or positions and minutes_max")),
+        }
+    }
+
+    /// Returns the full budget of a trial.
+    pub(crate) fn full(self) -> f64 {
+        match self {
+            Self::Minutes(minutes) => minutes,
+            Self::Positions { positions, .. } => positions,
+        }
+    }
+
+    /// Returns the length of a trial's run.
+    pub(crate) fn run_minutes(self) -> f64 {
+        match self {
+            Self::Minutes(minutes) => minutes,
+            Self::Positions { minutes_max, .. } => minutes_max,
+        }
+    }
+
+    /// Returns what a run has used of the budget by the time of a reading.
+    pub(crate) fn used(self, reading: &RunMetrics) -> f64 {
+        match self {
+            Self::Minutes(_) => reading.elapsed_seconds / 60.0,
+            Self::Positions { .. } => reading.positions.unwrap_or(0.0),
+        }
+    }
+
+    /// Returns the unit of the budget.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Minutes(_) => "minutes",
+            Self::Positions { .. } => "positions",
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.full(), self.unit())
+    }
+}
