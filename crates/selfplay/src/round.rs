@@ -98,3 +98,17 @@ impl std::ops::AddAssign for Round {
         self.calibration.wrong += other.calibration.wrong;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_evaluates_nothing_has_no_batch() {
+        let batches = |batch| {
+            let round = Round { batch, ..Round::default() };
+            round.answered(Ok::<_, ()>(3), &mut Round::default()).map(|round| round.batches)
+        };
+        assert_eq!([0, 5].map(batches), [Ok(0), Ok(1)]);
+    }
+}

@@ -297,7 +297,6 @@ impl Graph {
         let phase = read.map(|input| self.values[input.0].phase).fold(phase.max(self.floor), usize::max);
         let has_gradient = self.is_differentiated
             && match &operation {
-                Operation::Observe { .. } | Operation::Act { .. } | Operation::Zero { .. } => false,
                 Operation::Linear { .. }
                 | Operation::Dense(_)
                 | Operation::Convolve { .. }
