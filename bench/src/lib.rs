@@ -102,7 +102,7 @@ impl Bench {
             Part::Kernel(args) => ("kernel", Box::new(move |so_far| kernel::measure(&args, so_far))),
             Part::Search(args) => ("search", Box::new(move |_| self::search::measure(&args))),
             Part::Muzero(args) => {
-                ("muzero", Box::new(move |so_far| muzero::measure(&args, &muzero::ablation::in_a_process, so_far)))
+                ("muzero", Box::new(move |so_far| muzero::measure(&args, &muzero::training::in_a_process, so_far)))
             }
             Part::MuzeroLoop(args) => ("muzero-loop", Box::new(move |_| muzero::training::measure(&args))),
             Part::Hardware(args) => ("hardware", Box::new(move |so_far| hardware::measure(&args, so_far))),

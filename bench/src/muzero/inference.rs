@@ -13,7 +13,7 @@ use network_torch::{DeviceRules, Precision, PrecisionPreference, Purpose, device
 use proto::weights::Published;
 use weights::{Architecture, Model};
 
-use super::engine::{Computes, Engine, Traffic};
+use super::engine::Engine;
 use super::workload::SUPPORT;
 use crate::network::{NetworkSize, published, random_positions};
 use crate::report::{Report, Unit};
@@ -66,16 +66,15 @@ fn engines() -> (Vec<Named>, Vec<String>) {
     let fastest = |is_bf16| paths.iter().copied().find(|path| path.is_bf16() == is_bf16 && !path.is_int8());
     let kernels = [fastest(false), fastest(true)].into_iter().flatten().map(|path| {
         let kernel = Kernel::new(vec![path], PrecisionPreference::Auto);
-        (format!("cpu {path}"), Computes::Kernel(kernel.into()))
+        (format!("cpu {path}"), Engine::Kernel(kernel.into()))
     });
     let libtorch = found.working.into_iter().flat_map(|device| {
         let permits = move |precision: &Precision| DeviceRules::of(device).permits(*precision, Purpose::Inference);
         [Precision::F32, Precision::Bf16].into_iter().filter(permits).map(move |precision| {
-            (format!("libtorch {} {precision}", device_name(device)), Computes::Libtorch(device, precision))
+            (format!("libtorch {} {precision}", device_name(device)), Engine::Libtorch(device, precision))
         })
     });
-    let named = kernels.chain(libtorch).map(|(name, computes)| (name, computes.into()));
-    (named.collect(), found.missing)
+    (kernels.chain(libtorch).collect(), found.missing)
 }
 
 /// A MuZero network of a size.
@@ -123,7 +122,7 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
 type Label<'a> = (&'a Named, &'static str);
 
 fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> Series<Label<'a>> {
-    let work = engine.1.build(weights, &Traffic::default()).map(|mut model| {
+    let work = engine.1.build(weights).map(|mut model| {
         let architecture = weights.manifest.architecture.clone();
         Work::of_size(move |batch, time| {
             let mut worker = Worker::new(model.as_mut(), &architecture, batch)?;
@@ -187,9 +186,9 @@ fn add_speeds(
         }
         let libtorch = measured.iter().find(|Speeds { label: ((name, _), of), .. }| name == LIBTORCH && of == section);
         let one = speeds.iter().find(|speed| speed.size == 1).map(|speed| speed.per_second);
-        let peak = match &engine.computes {
-            Computes::Kernel(kernel) => Some(peak(kernel, section, weights, time)?),
-            Computes::Libtorch(..) => None,
+        let peak = match engine {
+            Engine::Kernel(kernel) => Some(peak(kernel, section, weights, time)?),
+            Engine::Libtorch(..) => None,
         };
         for speed in speeds {
             let over = |other: Option<f64>| other.map(|other| speed.per_second / other);

@@ -5,7 +5,7 @@ use inference::LatentModel;
 use proto::weights::Published;
 use selfplay::{LatentEpisodes, Round};
 
-use super::engine::{Engine, Traffic};
+use super::engine::Engine;
 use super::workload::{DISCOUNT, Workload};
 use crate::machine;
 
@@ -26,7 +26,6 @@ pub(super) fn players<G: Game>(
     workload: &Workload,
     environments: usize,
     (engine, weights): (&Engine, &Published),
-    traffic: &Traffic,
     seed: u64,
 ) -> anyhow::Result<Vec<Player>> {
     let threads = machine::threads(workload.threads).min(environments);
@@ -34,7 +33,7 @@ pub(super) fn players<G: Game>(
         let settings = workload.settings((environments + thread) / threads);
         let seed = seed.wrapping_add(thread as u64);
         let episodes = LatentEpisodes::new(game.clone(), settings, DISCOUNT, seed);
-        Ok(Player { episodes, model: engine.build(weights, traffic)?, round: Round::default() })
+        Ok(Player { episodes, model: engine.build(weights)?, round: Round::default() })
     };
     (0..threads).map(player).collect()
 }

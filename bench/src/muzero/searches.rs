@@ -1,49 +1,27 @@
-//! The speed of searches alone: with latent states in the pool or on the host, and of one environment or of many.
+//! The speed of searches alone, in one environment and in many.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use game::Game;
-use games::{GameKind, MarketMaking, with_game};
+use games::MarketMaking;
 use proto::weights::Published;
 use selfplay::Round;
 
 use super::Args;
-use super::engine::{Engine, Latents, Traffic};
+use super::engine::Engine;
 use super::players::{Player, players};
-use super::training::LATENT_BYTES;
 use super::workload::Workload;
 use crate::network::published;
 use crate::report::{Report, Unit, Value, value_of};
 use crate::threads::together;
 
-pub(super) const POOL: &str = "latents of a search";
 pub(super) const TRADING: &str = "trading";
 const STEPS: &str = "steps/s";
 const SIMULATIONS: &str = "simulations/s";
-pub(super) const OVER_HOST: &str = "over latents on the host";
 pub(super) const OVER_SEQUENTIAL: &str = "over one environment";
 
 /// Searches of one kind: the engine, and the numbers of environments and threads.
 type Case = (Engine, usize, usize);
-
-/// Adds the speed of searches with latents in the pool and on the host.
-///
-/// # Errors
-/// An engine that fails.
-pub(super) fn add_pool(report: &mut Report, args: &Args, engines: &[Engine], kind: &GameKind) -> anyhow::Result<()> {
-    for engine in engines {
-        let case = |latents| (Engine { latents, ..engine.clone() }, args.full.environments, args.workload.threads);
-        let cases = [Latents::Pool, Latents::Host].map(case);
-        let (name, [pool, host]) = with_game!(kind.clone(), |game| measure(&game, args, &cases))?;
-        let over = over(&pool, &host, SIMULATIONS);
-        for (place, values, over) in [("pool", &pool, over), ("host", &host, None)] {
-            let cell = report.at(POOL, &[("game", kind), ("engine", &name), ("latents", &place)]);
-            cell.values(values).value(OVER_HOST, Unit::Ratio, over);
-        }
-    }
-    Ok(())
-}
 
 /// Adds the speed of market making with search: of one environment at a time, and of many.
 ///
@@ -99,9 +77,9 @@ fn speed<G: Game>(
     (engine, environments, threads): &Case,
     args: &Args,
 ) -> anyhow::Result<(String, Vec<Value>)> {
-    let (traffic, time) = (Traffic::default(), args.turns.time()?);
+    let time = args.turns.time()?;
     let workload = Workload { threads: *threads, ..args.workload.clone() };
-    let mut players = players(game, &workload, *environments, (engine, weights), &traffic, args.turns.seed)?;
+    let mut players = players(game, &workload, *environments, (engine, weights), args.turns.seed)?;
     let warm_up = |player: &mut Player| play(player, time / 4).map(drop);
     let played = together(&[], &mut players, warm_up, |player| play(player, time))?;
     let per_second = |count: fn(&Round) -> usize| -> f64 {
@@ -111,12 +89,10 @@ fn speed<G: Game>(
     let (simulations, evaluated) = (sum(|round| round.simulations), sum(|round| round.evaluated));
     // Policy, value and reward, which every caller receives.
     let answer_bytes = ((game.spec().actions + 2) * size_of::<f32>()) as f64;
-    let latent_bytes = traffic.load(Ordering::Relaxed) as f64;
     let values = vec![
         (STEPS, Unit::PerSecond, Some(per_second(|round| round.moves))),
         (SIMULATIONS, Unit::PerSecond, Some(per_second(|round| round.simulations))),
         ("mean batch", Unit::Count, Some(evaluated / sum(|round| round.batches))),
-        (LATENT_BYTES, Unit::Bytes, Some(latent_bytes / simulations)),
         ("answers per simulation", Unit::Bytes, Some(answer_bytes * evaluated / simulations)),
     ];
     Ok((players[0].model.attributes().name.to_string(), values))

@@ -1,11 +1,9 @@
-//! A whole training loop in one process: environments, searches in a learned model, replay and updates, each either
-//! optimised or not.
+//! A whole training loop in one process: environments, searches in a learned model, replay and updates.
 //!
 //! One iteration is a number of steps of environments and one update. The update of an iteration is taken once its
-//! steps are played: while the threads that search play those of the next one, or before that. Rules, searches,
-//! targets, replay and updates are those of the processes of a run; nothing crosses a network. Start with [`measure`].
+//! steps are played, while the threads that search play those of the next one. Rules, searches, targets, replay and
+//! updates are those of the processes of a run; nothing crosses a network. Start with [`measure`].
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
@@ -19,26 +17,16 @@ use selfplay::Round;
 use training::TrainerSettings;
 use weights::WeightsVersion;
 
-use super::engine::{Calls, Engine, EngineArgs, Latents, Traffic};
+use super::engine::{Engine, EngineArgs};
 use super::players::{Player, players};
-use super::replay::{Form, Replay};
+use super::replay::Replay;
 use super::workload::{Workload, positive};
 use crate::machine;
 use crate::network::{published, version_of};
+use crate::own_process::{self, words};
 use crate::report::{Report, Unit};
 
-/// The order of self-play and updates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Updates {
-    /// The update of an iteration is computed while the next one is played.
-    #[default]
-    Beside,
-    /// Nothing is played during an update.
-    Between,
-}
-
-/// The optimisations of a loop.
+/// The environments and engines of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct Variant {
     /// Environments that advance together, over all threads.
@@ -48,12 +36,6 @@ pub struct Variant {
     #[command(flatten)]
     #[serde(flatten)]
     pub engine: EngineArgs,
-    /// The form of the replay.
-    #[arg(long, value_enum, default_value_t)]
-    pub replay: Form,
-    /// The order of self-play and updates.
-    #[arg(long, value_enum, default_value_t)]
-    pub updates: Updates,
     /// The precision of updates: `auto` for the fastest one of the device, `f32`, `bf16` or `f16`.
     #[arg(long, default_value = "auto")]
     pub training_precision: inference::TrainingPrecision,
@@ -68,7 +50,7 @@ pub struct Args {
     /// The work.
     #[command(flatten)]
     pub workload: Workload,
-    /// The optimisations.
+    /// The environments and engines.
     #[command(flatten)]
     pub variant: Variant,
     /// The seed of weights, environments and all draws.
@@ -85,9 +67,19 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     with_game!(args.game, |game| Loop::new(&game, args)?.measure())
 }
 
+/// Measures a loop by this program in a process of its own, so that the peak of memory is its own.
+///
+/// # Errors
+/// A process that cannot be started or fails.
+pub(crate) fn in_a_process(args: &Args) -> anyhow::Result<Report> {
+    let (game, seed) = (format!("--game={}", args.game), format!("--seed={}", args.seed));
+    let own = vec!["muzero-loop".to_owned(), "--json".to_owned(), game, seed];
+    own_process::report(&[own, words(&args.workload), words(&args.variant)].concat())
+}
+
+pub(super) const SECTION: &str = "training loop";
 pub(super) const ITERATIONS: &str = "iterations/s";
 pub(super) const REPLAY_BYTES: &str = "replay per step";
-pub(super) const LATENT_BYTES: &str = "latents copied per simulation";
 pub(super) const MEASURED: &str = "iterations measured";
 
 /// The fewest iterations of a measurement.
@@ -102,7 +94,6 @@ struct Loop<'a, G: Game> {
     args: &'a Args,
     engine: Engine,
     replay: Replay,
-    traffic: Traffic,
     newest: Published,
     players: Vec<Player>,
     trainer: Trainer,
@@ -121,11 +112,11 @@ impl<'a, G: Game> Loop<'a, G> {
         let settings = TrainerSettings { precision, ..TrainerSettings::muzero() };
         let trainer = Trainer::new(Network::new(&architecture, device, *seed)?, settings)?;
         let updates_by = format!("libtorch {} {precision}", device_name(device));
-        let (newest, traffic) = (published(architecture, *seed)?, Traffic::default());
-        let (engine, replay) = (Engine::new(variant.engine)?, Replay::new(variant.replay, workload.positions)?);
-        let players = players(game, workload, variant.environments, (&engine, &newest), &traffic, *seed)?;
+        let newest = published(architecture, *seed)?;
+        let (engine, replay) = (Engine::new(variant.engine)?, Replay::new(workload.positions)?);
+        let players = players(game, workload, variant.environments, (&engine, &newest), *seed)?;
         let rng = ChaCha8Rng::seed_from_u64(seed ^ 1);
-        Ok(Self { game, args, engine, replay, traffic, newest, players, trainer, updates_by, rng })
+        Ok(Self { game, args, engine, replay, newest, players, trainer, updates_by, rng })
     }
 
     fn measure(mut self) -> anyhow::Result<Report> {
@@ -145,11 +136,10 @@ impl<'a, G: Game> Loop<'a, G> {
 
     /// Fills the replay by shallow searches.
     fn fill(&self) -> anyhow::Result<()> {
-        let Self { game, args: Args { workload, seed, .. }, replay, newest, traffic, .. } = self;
+        let Self { game, args: Args { workload, seed, .. }, engine, replay, newest, .. } = self;
         let shallow = Workload { simulations: FILLING_SIMULATIONS, threads: 1, ..workload.clone() };
-        let engine = Engine { calls: Calls::Batched, latents: Latents::Pool, ..self.engine.clone() };
         let environments = FILLING_ENVIRONMENTS.min(workload.positions);
-        let mut players = players(*game, &shallow, environments, (&engine, newest), traffic, !seed)?;
+        let mut players = players(*game, &shallow, environments, (engine, newest), !seed)?;
         let mut positions = 0;
         while positions < workload.positions {
             positions += advance(*game, replay, &mut players[0])?;
@@ -159,7 +149,7 @@ impl<'a, G: Game> Loop<'a, G> {
 
     /// Plays the steps of an iteration, and takes the update of the one before, if there is one.
     fn iterate(&mut self, iteration: usize) -> anyhow::Result<()> {
-        let Self { game, args, engine, replay, traffic, newest, players, trainer, rng, .. } = self;
+        let Self { game, args, engine, replay, newest, players, trainer, rng, .. } = self;
         let (game, Args { workload, variant, .. }) = (*game, args);
         let mut update = || -> anyhow::Result<()> {
             trainer.step(&replay.examples(game, workload.batch, rng)?).context("take an update")?;
@@ -168,7 +158,7 @@ impl<'a, G: Game> Loop<'a, G> {
         let play = |player: &mut Player| -> anyhow::Result<()> {
             if player.model.attributes().weights_version < newest.manifest.version.0 {
                 player.round += player.episodes.settle(player.model.as_mut())?;
-                player.model = engine.build(newest, traffic)?;
+                player.model = engine.build(newest)?;
             }
             let due = workload.steps * (iteration + 1) * player.episodes.slots() / variant.environments;
             while player.round.moves < due {
@@ -176,13 +166,9 @@ impl<'a, G: Game> Loop<'a, G> {
             }
             Ok(())
         };
-        let updates = (iteration > 0).then_some(variant.updates);
-        if updates == Some(Updates::Between) {
-            update()?;
-        }
         std::thread::scope(|scope| {
             let threads: Vec<_> = players.iter_mut().map(|player| scope.spawn(|| play(player))).collect();
-            if updates == Some(Updates::Beside) {
+            if iteration > 0 {
                 update()?;
             }
             let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
@@ -206,7 +192,6 @@ impl<'a, G: Game> Loop<'a, G> {
     fn report(&self, iterations: usize, before: Round, seconds: f64) -> Report {
         let (played, (bytes, positions)) = (self.played(), self.replay.size());
         let per_second = |count: usize| count as f64 / seconds;
-        let latent_bytes = self.traffic.load(Ordering::Relaxed) as f64;
         let mut report = Report::new("muzero-loop", "A training loop of MuZero");
         report.set("game", &self.args.game);
         report.note(format!("evaluations by {}", self.players[0].model.attributes().name));
@@ -217,7 +202,6 @@ impl<'a, G: Game> Loop<'a, G> {
             .value("steps/s", Unit::PerSecond, per_second(played.moves - before.moves))
             .value("simulations/s", Unit::PerSecond, per_second(played.simulations - before.simulations))
             .value(REPLAY_BYTES, Unit::Bytes, bytes as f64 / positions as f64)
-            .value(LATENT_BYTES, Unit::Bytes, latent_bytes / played.simulations as f64)
             .value("peak memory of the process", Unit::Bytes, machine::peak_memory_bytes().map(|bytes| bytes as f64))
             .value(MEASURED, Unit::Count, iterations as f64);
         report
@@ -240,39 +224,17 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::muzero::ablation::variants;
-    use crate::own_process::words;
     use crate::tests::{args, parsed};
 
     #[test]
     fn the_options_of_a_loop_are_options_of_its_command() {
         let line = "--game breakout --blocks 3 --simulations 7 --leaves 2 --loop-seconds 0.5 --threads 3";
         let Args { workload, variant, .. } = args::<Args>(line);
-        for (name, variant) in variants(variant) {
-            let words = [words(&workload), words(&variant)].concat();
-            let read: Args = parsed(words.iter().map(String::as_str)).unwrap();
-            assert_eq!((&read.workload, read.variant), (&workload, variant), "{name}");
-            let program = ["zerofleet-bench", "muzero-loop"].map(str::to_owned);
-            crate::Bench::try_parse_from(program.into_iter().chain(words)).unwrap();
-        }
-    }
-
-    #[test]
-    fn each_loop_goes_without_one_optimisation_and_the_last_without_all() {
-        let full = args::<Args>("").variant;
-        let differences = |variant: Variant| {
-            let [full, other] = [words(&full), words(&variant)];
-            let changed = full.chunks(2).zip(other.chunks(2)).filter(|(full, other)| full != other);
-            changed.map(|(option, _)| option[0].clone()).collect::<Vec<_>>()
-        };
-        let all: Vec<_> = variants(full).into_iter().map(|(_, variant)| differences(variant)).collect();
-        let [own, without @ .., naive] = &all[..] else { panic!("{all:?}") };
-        assert!(own.is_empty());
-        let mut removed = without.concat();
-        removed.sort();
-        let mut naive = naive.clone();
-        naive.sort();
-        assert_eq!(naive, removed, "no option is changed twice");
+        let words = [words(&workload), words(&variant)].concat();
+        let read: Args = parsed(words.iter().map(String::as_str)).unwrap();
+        assert_eq!((&read.workload, read.variant), (&workload, variant));
+        let program = ["zerofleet-bench", "muzero-loop"].map(str::to_owned);
+        crate::Bench::try_parse_from(program.into_iter().chain(words)).unwrap();
     }
 
     #[test]
@@ -280,20 +242,18 @@ mod tests {
         let game = games::CartPole::new(games::cartpole::Version::new(1).unwrap());
         let line = "--channels 32 --environments 5 --simulations 2 --steps 12 --batch 4 --positions 40 --threads 2 \
                     --publish-iterations 2 --training-precision f32";
-        for updates in ["beside", "between"] {
-            let args = args(&format!("{line} --updates {updates}"));
-            let mut all = Loop::new(&game, &args).unwrap();
-            all.fill().unwrap();
-            for iteration in 0..=3 {
-                all.iterate(iteration).unwrap();
-                // A thread may be behind by a part of a step, and ahead by a step of each environment.
-                let (due, played) = (12 * (iteration + 1), all.played().moves);
-                assert!((due - 1..=due + 5).contains(&played), "{played} steps in {iteration}");
-            }
-            assert_eq!(all.newest.manifest.version, WeightsVersion(2));
-            let versions = all.players.iter().map(|player| player.model.attributes().weights_version);
-            assert_eq!(versions.collect::<Vec<_>>(), [2, 2], "{updates}");
+        let args = args(line);
+        let mut all = Loop::new(&game, &args).unwrap();
+        all.fill().unwrap();
+        for iteration in 0..=3 {
+            all.iterate(iteration).unwrap();
+            // A thread may be behind by a part of a step, and ahead by a step of each environment.
+            let (due, played) = (12 * (iteration + 1), all.played().moves);
+            assert!((due - 1..=due + 5).contains(&played), "{played} steps in {iteration}");
         }
+        assert_eq!(all.newest.manifest.version, WeightsVersion(2));
+        let versions = all.players.iter().map(|player| player.model.attributes().weights_version);
+        assert_eq!(versions.collect::<Vec<_>>(), [2, 2]);
     }
 
     #[test]

@@ -125,17 +125,6 @@ impl LatentPredictions {
         true
     }
 
-    /// Adds the answers of another call, which have the same number of actions.
-    ///
-    /// # Panics
-    /// If the numbers of actions differ.
-    pub fn extend_from(&mut self, other: &Self) {
-        assert_eq!(self.actions, other.actions, "answers of one model have the same actions");
-        self.priors.extend_from_slice(&other.priors);
-        self.values.extend_from_slice(&other.values);
-        self.rewards.extend_from_slice(&other.rewards);
-    }
-
     /// B: the number of answers.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -180,19 +169,6 @@ mod tests {
         assert_eq!(predictions.priors(0), [0.5, 0.0, 0.5]);
         assert!(predictions.priors(1).iter().all(|prior| (prior - 1.0 / 3.0).abs() < 1e-6));
         assert_eq!((predictions.value(1), predictions.reward(1), predictions.len()), (-7.0, 1.5, 2));
-    }
-
-    #[test]
-    fn answers_of_several_calls_are_joined_in_their_order() {
-        let of = |values: &[f32]| {
-            let mut predictions = LatentPredictions::default();
-            predictions.clear(2);
-            values.iter().for_each(|&value| assert!(predictions.push_logits(&[0.0, value], None, value, -value)));
-            predictions
-        };
-        let mut joined = of(&[1.0]);
-        joined.extend_from(&of(&[2.0, 3.0]));
-        assert_eq!(joined, of(&[1.0, 2.0, 3.0]));
     }
 
     #[test]

@@ -192,40 +192,6 @@ impl LibtorchLatent {
         self.folded.state_size()
     }
 
-    /// Copies latent states to the host, `[B, N]`, for callers that keep states themselves; replaces `states`.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device fails.
-    ///
-    /// # Panics
-    /// If a slot was not reserved.
-    pub fn read_states(&self, slots: &[Slot], states: &mut Vec<f32>) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        process::apply();
-        let _alone = alone_on(self.device);
-        states.resize(slots.len() * self.state_size(), 0.0);
-        network::read(&self.pool.f_index_select(0, &self.indices(slots)?)?, states)
-    }
-
-    /// Replaces the latent states in these slots by `states` of the host, `[B, N]`.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device fails.
-    ///
-    /// # Panics
-    /// If a slot was not reserved, or `states` has another size.
-    pub fn write_states(&mut self, slots: &[Slot], states: &[f32]) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        process::apply();
-        let _alone = alone_on(self.device);
-        let shape = [slots.len(), self.state_size()];
-        assert_eq!(states.len(), shape[0] * shape[1], "every slot has a state");
-        let states = Tensor::f_from_slice(states)?.f_view(shape.map(size))?;
-        let states = states.f_to_device(self.device)?.f_to_kind(crate::rules::kind(self.precision))?;
-        let _ = self.pool.f_index_copy_(0, &self.indices(slots)?, &states)?;
-        Ok(())
-    }
-
     /// The numbers of reserved slots on the device.
     fn indices(&self, slots: &[Slot]) -> Result<Tensor, Error> {
         slots.iter().for_each(|slot| self.check(*slot));

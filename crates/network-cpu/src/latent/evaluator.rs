@@ -44,26 +44,6 @@ impl LatentEvaluator {
         &self.network
     }
 
-    /// Appends the latent state in a slot to `words`, in the format of its path, for callers that keep states
-    /// themselves.
-    ///
-    /// # Panics
-    /// If the slot was not reserved.
-    pub fn read_state(&self, slot: Slot, words: &mut Vec<u32>) {
-        words.extend(self.pool.state(slot).iter().flat_map(|line| line.0));
-    }
-
-    /// Replaces the latent state in a slot by one that [`read_state`](Self::read_state) of the same network gave.
-    ///
-    /// # Panics
-    /// If the slot was not reserved or the state has another size.
-    pub fn write_state(&mut self, slot: Slot, words: &[u32]) {
-        let (lines, rest) = words.as_chunks();
-        let state = self.pool.state_mut(slot);
-        assert!(rest.is_empty() && lines.len() == state.len(), "a state of {} words", words.len());
-        state.iter_mut().zip(lines).for_each(|(line, words)| line.0 = *words);
-    }
-
     fn not_finite(&self) -> Error {
         Error::NotFinite { weights_version: self.attributes.weights_version }
     }

@@ -518,25 +518,3 @@ fn an_action_out_of_range_is_a_bug_of_the_caller() {
 fn a_slot_that_was_not_reserved_is_a_bug_of_the_caller() {
     let _ = small(|_| {}).recurrent(&[unroll(0, 0, 32)], &mut LatentPredictions::default());
 }
-
-#[test]
-fn a_state_that_was_read_and_written_to_another_slot_is_the_same_state() {
-    for path in available() {
-        for architecture in [architecture([5, 1, 1], 64, 1, 3), architecture([2, 3, 3], 32, 1, 3)] {
-            let network = FoldedLatent::random(&architecture, 5).unwrap();
-            let mut evaluator = evaluator(&network, path);
-            evaluator.reserve(8).unwrap();
-            let (mut from_pool, mut from_host) = (LatentPredictions::default(), LatentPredictions::default());
-            let batch = batch(&architecture, 1, &mut ChaCha8Rng::seed_from_u64(6));
-            evaluator.initial(&batch, &[Slot(2)], &mut from_pool).unwrap();
-            let mut words = Vec::new();
-            evaluator.read_state(Slot(2), &mut words);
-            assert_eq!(4 * words.len(), evaluator.network().state_bytes());
-            evaluator.write_state(Slot(5), &words);
-            let step = |from| [Unroll { from: Slot(from), action: Action(1), to: Slot(7) }];
-            evaluator.recurrent(&step(2), &mut from_pool).unwrap();
-            evaluator.recurrent(&step(5), &mut from_host).unwrap();
-            assert_eq!(from_host, from_pool, "{path}");
-        }
-    }
-}

@@ -417,27 +417,6 @@ fn the_model_is_built_from_published_bytes_and_named_after_its_device() {
 }
 
 #[test]
-fn a_state_that_was_read_and_written_to_another_slot_is_the_same_state() {
-    for (architecture, precision) in [(dense(), Precision::F32), (residual(), Precision::Bf16)] {
-        let mut model = model_of(&seasoned(&architecture, 5), precision);
-        let (mut from_pool, mut from_host) = (LatentPredictions::default(), LatentPredictions::default());
-        let batch = observations(&architecture, 3);
-        model.initial(&batch, &[4, 7, 1].map(Slot), &mut from_pool).unwrap();
-        let mut states = Vec::new();
-        model.read_states(&[4, 7, 1].map(Slot), &mut states).unwrap();
-        assert_eq!(states.len(), 3 * model.state_size());
-        model.write_states(&[20, 21, 22].map(Slot), &states).unwrap();
-        let steps = |from: [u32; 3]| {
-            let step = |(from, to)| Unroll { from: Slot(from), action: Action(1), to: Slot(to) };
-            from.into_iter().zip(30..).map(step).collect::<Vec<_>>()
-        };
-        model.recurrent(&steps([4, 7, 1]), &mut from_pool).unwrap();
-        model.recurrent(&steps([20, 21, 22]), &mut from_host).unwrap();
-        assert_eq!(from_host, from_pool, "{precision}");
-    }
-}
-
-#[test]
 fn answers_are_those_of_the_layers_that_a_published_file_names() {
     for architecture in latent_layers::agreement::architectures() {
         let named = latent_layers::Named::random(&architecture);
