@@ -234,7 +234,8 @@ pub(crate) fn wait<'a>(
 fn command(settings: &Settings, count: usize) -> io::Result<Command> {
     let mut command = Command::new(&settings.python);
     service::inherited::restrict(&mut command, &settings.pass_variables);
-    command.args(["-m", package::NAME, "--env", &settings.environment, "--count", &count.to_string()]);
+    // Without buffers the last words of a process that dies are not lost.
+    command.args(["-u", "-m", package::NAME, "--env", &settings.environment, "--count", &count.to_string()]);
     command.args(["--arguments", &settings.arguments, "--channels", settings.channels.option()]);
     command.args(["--seconds", &settings.step_timeout.as_secs_f64().to_string()]);
     command.env("PYTHONPATH", python_path(settings)?);

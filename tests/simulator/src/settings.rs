@@ -8,11 +8,9 @@ use replay_server::{Config, Settings};
 
 use crate::content::{GAME, LIMITS};
 
-/// The memory limit of most seeds, in bytes: several times what honest clients fill.
-const MEMORY_BYTES_MAX: u64 = 120_000;
-
-/// The least memory limit of every fourth seed, in bytes, at which full tables make room.
-const TIGHT_BYTES_MIN: u64 = 28_000;
+/// The memory limits of the server, in bytes, of which a seed has one: several times what honest clients fill, and a
+/// limit at which full tables make room.
+const MEMORY_BYTES_MAX: [u64; 4] = [120_000, 120_000, 120_000, 36_000];
 
 /// The size at which a segment is closed, in bytes.
 pub(crate) const SEGMENT_BYTES: u64 = 3_000;
@@ -51,9 +49,8 @@ pub(crate) fn settings(seed: u64) -> Settings {
         },
         blocks_inserts: false,
     }];
-    // Limits differ, so that some lie just below the size at which tables grow, whatever the sizes of structures are.
-    let tight = TIGHT_BYTES_MIN + seed / 4 % 16 * 750;
-    config.replay.memory_bytes_max = if seed % 4 == 3 { tight } else { MEMORY_BYTES_MAX };
+    // The remainder is an index.
+    config.replay.memory_bytes_max = MEMORY_BYTES_MAX[(seed % MEMORY_BYTES_MAX.len() as u64) as usize];
     let settings = config.settings().expect("the settings are valid");
     // The size of a segment is below the minimum of the configuration.
     Settings { segment_bytes: SEGMENT_BYTES, heartbeat: HEARTBEAT, limits: LIMITS, seen: SEEN, ..settings }
