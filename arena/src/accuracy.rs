@@ -36,8 +36,8 @@ pub(crate) fn measure<G: Game>(
     let mut accuracy = Accuracy::default();
     for chunk in positions.chunks(CHUNK) {
         let boards: Vec<G::Position> = chunk.iter().map(|solved| solved.position(game)).collect();
-        for (solved, action) in chunk.iter().zip(contestant.choose(game, &boards)?) {
-            accuracy.add(solved, action);
+        for (solved, chosen) in chunk.iter().zip(contestant.assess(game, &boards)?) {
+            accuracy.add(solved, chosen);
         }
         if pause().is_break() {
             return Ok(None);

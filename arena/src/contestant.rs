@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
 use selfplay::{
-    AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse, latent,
+    Analysis, AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse,
+    latent,
 };
 use weights::WeightsVersion;
 
@@ -45,11 +46,41 @@ pub trait Contestant<G: Game> {
     /// # Errors
     /// If the evaluator fails.
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
+
+    /// Returns with each action the value, from −1 to 1, that the player to move is expected to get; `None` of a player
+    /// that expects nothing.
+    ///
+    /// # Errors
+    /// If the evaluator fails.
+    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
+        Ok(self.choose(game, positions)?.into_iter().map(|action| Assessment { action, value: None }).collect())
+    }
+}
+
+/// An action that a player chooses, and the value that it expects.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Assessment {
+    /// The action.
+    pub action: Action,
+    /// The value for the player to move, from −1 to 1.
+    pub value: Option<f32>,
+}
+
+fn assessments(analyses: &[Analysis]) -> Vec<Assessment> {
+    analyses.iter().map(|&Analysis { best: action, value, .. }| Assessment { action, value: Some(value) }).collect()
+}
+
+fn actions(assessments: Vec<Assessment>) -> Vec<Action> {
+    assessments.into_iter().map(|assessment| assessment.action).collect()
 }
 
 impl<G: Game, C: Contestant<G> + ?Sized> Contestant<G> for Box<C> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         (**self).choose(game, positions)
+    }
+
+    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
+        (**self).assess(game, positions)
     }
 }
 
@@ -111,8 +142,11 @@ pub struct Searcher<'a> {
 
 impl<G: Game> Contestant<G> for Searcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        let analyses = analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?;
-        Ok(analyses.iter().map(|analysis| analysis.best).collect())
+        self.assess(game, positions).map(actions)
+    }
+
+    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
+        Ok(assessments(&analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?))
     }
 }
 
@@ -125,9 +159,12 @@ struct LatentSearcher<'a> {
 
 impl<G: Game> Contestant<G> for LatentSearcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        self.assess(game, positions).map(actions)
+    }
+
+    fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
         let Self { model, settings, rng } = self;
-        let analyses = latent::analyse(game, positions, settings, &mut **model, rng)?;
-        Ok(analyses.iter().map(|analysis| analysis.best).collect())
+        Ok(assessments(&latent::analyse(game, positions, settings, &mut **model, rng)?))
     }
 }
 

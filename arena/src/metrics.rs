@@ -16,6 +16,10 @@ pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
     describe_gauge!("zerofleet_arena_evaluator", "The newest weights version that this evaluator was built for");
     describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");
+    describe_gauge!(
+        "zerofleet_arena_value_error",
+        "Mean distance of values from best play in solved positions, 0 to 2"
+    );
     describe_gauge!("zerofleet_arena_elo", "Elo of the weights version being measured; random play is 0");
     describe_gauge!("zerofleet_arena_elo_low", "Lower end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
@@ -57,7 +61,7 @@ fn method(simulations: u32) -> &'static str {
     if simulations == 0 { "raw" } else { "search" }
 }
 
-/// Publishes the accuracy on solved positions.
+/// Publishes the accuracy and the errors of values on solved positions.
 pub(crate) fn accuracy(simulations: u32, accuracy: &Accuracy) {
     let search = method(simulations);
     let set = |band: &str, tally: &MoveTally| {
@@ -65,6 +69,10 @@ pub(crate) fn accuracy(simulations: u32, accuracy: &Accuracy) {
         for (measure, share) in shares {
             let labels = [("search", search.to_owned()), ("measure", measure.to_owned()), ("band", band.to_owned())];
             gauge!("zerofleet_arena_accuracy", &labels).set(share);
+        }
+        if let Some(error) = tally.value_error() {
+            let labels = [("search", search.to_owned()), ("band", band.to_owned())];
+            gauge!("zerofleet_arena_value_error", &labels).set(error);
         }
     };
     set("overall", &accuracy.overall);

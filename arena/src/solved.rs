@@ -1,4 +1,4 @@
-//! Parsing of solved positions, and scoring of chosen moves against them.
+//! Parsing of solved positions, and scoring of chosen moves and expected values against them.
 //!
 //! The format is CSV: a header `moves,band,…`, then one position per line: the moves from the start in the game's
 //! notation, a band (a name under which positions are counted together), and one score per action, the i-th being that
@@ -14,6 +14,8 @@ use game::{Action, Game};
 use games::{Exhaustive, GameKind, SolvedPositions};
 use oracles::LabelledPosition;
 use serde::{Serialize, Serializer};
+
+use crate::contestant::Assessment;
 
 /// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,8 +219,8 @@ pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
     }
 }
 
-/// Counts of good actions among scored positions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Counts of good actions among scored positions, and the errors of values.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MoveTally {
     /// The number of scored positions.
     pub positions: u64,
@@ -226,14 +228,26 @@ pub struct MoveTally {
     pub outcome_preserving: u64,
     /// The number of optimal actions.
     pub optimal: u64,
+    /// The number of positions with an expected value.
+    pub values: u64,
+    /// The sum of the distances of expected values from the results of best play: −1, 0 or 1.
+    pub value_errors: f64,
 }
 
 impl MoveTally {
-    /// Counts one scored action.
-    pub fn add(&mut self, judgement: ActionQuality) {
+    /// Counts one scored action; `value_error` is the distance of the expected value from the result of best play.
+    pub fn add(&mut self, judgement: ActionQuality, value_error: Option<f64>) {
         self.positions += 1;
         self.outcome_preserving += u64::from(judgement.outcome_preserving);
         self.optimal += u64::from(judgement.optimal);
+        self.values += u64::from(value_error.is_some());
+        self.value_errors += value_error.unwrap_or_default();
+    }
+
+    /// Returns the mean distance of expected values from the results of best play, in `[0, 2]`; `None` without values.
+    #[must_use]
+    pub fn value_error(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.value_errors / self.values as f64)
     }
 
     /// Returns the share of outcome-preserving actions, in `[0, 1]`; 0 without positions.
@@ -258,18 +272,19 @@ impl Serialize for MoveTally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
 
-        let mut tally = serializer.serialize_struct("MoveTally", 5)?;
+        let mut tally = serializer.serialize_struct("MoveTally", 6)?;
         tally.serialize_field("positions", &self.positions)?;
         tally.serialize_field("outcome_preserving", &self.outcome_preserving)?;
         tally.serialize_field("optimal", &self.optimal)?;
         tally.serialize_field("outcome_preserving_share", &self.outcome_preserving_share())?;
         tally.serialize_field("optimal_share", &self.optimal_share())?;
+        tally.serialize_field("value_error", &self.value_error())?;
         tally.end()
     }
 }
 
 /// The tally of one band.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BandTally {
     /// The band.
     pub band: String,
@@ -279,7 +294,7 @@ pub struct BandTally {
 }
 
 /// Tallies by band and overall.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Accuracy {
     /// The tally of all positions.
     pub overall: MoveTally,
@@ -291,24 +306,25 @@ impl Accuracy {
     /// Computes the accuracy of one chosen action per position, up to the length of the shorter argument.
     pub fn of<'a>(
         positions: impl IntoIterator<Item = &'a SolvedPosition>,
-        chosen: impl IntoIterator<Item = Action>,
+        chosen: impl IntoIterator<Item = Assessment>,
     ) -> Self {
         let mut accuracy = Self::default();
-        for (position, action) in positions.into_iter().zip(chosen) {
-            accuracy.add(position, action);
+        for (position, chosen) in positions.into_iter().zip(chosen) {
+            accuracy.add(position, chosen);
         }
         accuracy
     }
 
-    /// Counts one chosen action.
-    pub fn add(&mut self, position: &SolvedPosition, chosen: Action) {
-        let judgement = score(chosen, position);
-        self.overall.add(judgement);
+    /// Counts one chosen action and its expected value.
+    pub fn add(&mut self, position: &SolvedPosition, Assessment { action, value }: Assessment) {
+        let judgement = score(action, position);
+        let error = value.map(|value| (f64::from(value) - f64::from(position.best.signum())).abs());
+        self.overall.add(judgement, error);
         match self.bands.iter_mut().find(|band| band.band == position.band) {
-            Some(band) => band.tally.add(judgement),
+            Some(band) => band.tally.add(judgement, error),
             None => {
                 let mut tally = MoveTally::default();
-                tally.add(judgement);
+                tally.add(judgement, error);
                 self.bands.push(BandTally { band: position.band.clone(), tally });
             }
         }
@@ -425,15 +441,21 @@ mod tests {
     #[test]
     fn accuracy_counts_by_band_and_overall() {
         let positions = read("4,late,5,9,0,-1,9,1,-2\n3,early,5,9,0,-1,9,1,-2\n5,late,5,9,0,-1,9,1,-2").unwrap();
-        let accuracy = Accuracy::of(&positions, [0, 1, 2].map(Action));
-        assert_eq!(accuracy.overall, MoveTally { positions: 3, outcome_preserving: 2, optimal: 1 });
+        let values = [Some(0.5), None, Some(-0.25)];
+        let chosen = std::iter::zip([0, 1, 2].map(Action), values);
+        let accuracy = Accuracy::of(&positions, chosen.map(|(action, value)| Assessment { action, value }));
+        let (values, value_errors) = (2, 1.75);
+        assert_eq!(
+            accuracy.overall,
+            MoveTally { positions: 3, outcome_preserving: 2, optimal: 1, values, value_errors }
+        );
         assert_eq!(
             serde_json::to_value(&accuracy.bands).unwrap(),
             serde_json::json!([
                 {"band": "late", "positions": 2, "outcome_preserving": 1, "optimal": 0,
-                 "outcome_preserving_share": 0.5, "optimal_share": 0.0},
+                 "outcome_preserving_share": 0.5, "optimal_share": 0.0, "value_error": 0.875},
                 {"band": "early", "positions": 1, "outcome_preserving": 1, "optimal": 1,
-                 "outcome_preserving_share": 1.0, "optimal_share": 1.0},
+                 "outcome_preserving_share": 1.0, "optimal_share": 1.0, "value_error": null},
             ])
         );
     }

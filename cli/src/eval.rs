@@ -301,7 +301,7 @@ pub(crate) fn measure<G: Game>(
     let simulations = player.simulations;
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
     let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
-        let chosen = player.contestant(simulations).choose(game, &boards).context("evaluate the positions")?;
+        let chosen = player.contestant(simulations).assess(game, &boards).context("evaluate the positions")?;
         Ok(Accuracy::of(positions, chosen))
     };
     let without_search = accuracy(0)?;
@@ -326,10 +326,10 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     writeln!(output)?;
     let searched = format!("{simulations} simulations");
     let title = if with_search.is_some() { searched.as_str() } else { "" };
-    writeln!(output, "{:<10} {:>9}   {:^20}   {title:^20}", "", "", "raw policy")?;
-    let heads = "keeps outcome optimal";
+    writeln!(output, "{:<10} {:>9}   {:^32}   {title:^32}", "", "", "raw policy")?;
+    let heads = "keeps outcome optimal value error";
     let heads_searched = if with_search.is_some() { heads } else { "" };
-    writeln!(output, "{:<10} {:>9}   {heads:<21}  {heads_searched}", "band", "positions")?;
+    writeln!(output, "{:<10} {:>9}   {heads:<33}  {heads_searched}", "band", "positions")?;
     for (index, band) in without_search.bands.iter().enumerate() {
         // Both accuracies cover the same positions in the same order, so their bands correspond.
         let searched = with_search.as_ref().and_then(|accuracy| accuracy.bands.get(index));
@@ -348,7 +348,8 @@ fn write_row(output: &mut impl Write, name: &str, raw: &MoveTally, searched: Opt
 
 fn shares(tally: &MoveTally) -> String {
     let (preserving, optimal) = (100.0 * tally.outcome_preserving_share(), 100.0 * tally.optimal_share());
-    format!("{preserving:>11.1} % {optimal:>5.1} %")
+    let value_error = tally.value_error().map_or(String::new(), |error| format!("{error:.3}"));
+    format!("{preserving:>11.1} % {optimal:>5.1} % {value_error:>11}")
 }
 
 #[cfg(test)]
@@ -397,11 +398,11 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
             [
                 "connect_four, weights version 7 (scripted), positions of some.csv",
                 "",
-                "                            raw policy",
-                "band       positions   keeps outcome optimal",
-                "early              1         100.0 % 100.0 %",
-                "late               1           0.0 %   0.0 %",
-                "all                2          50.0 %  50.0 %",
+                "                                  raw policy",
+                "band       positions   keeps outcome optimal value error",
+                "early              1         100.0 % 100.0 %       1.000",
+                "late               1           0.0 %   0.0 %       0.000",
+                "all                2          50.0 %  50.0 %       0.500",
             ]
         );
     }

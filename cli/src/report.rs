@@ -157,7 +157,9 @@ impl Summary {
             let Some(kept) = r.accuracy_of(search, "preserving") else { continue };
             let kept = percent(Some(kept));
             let best = percent(r.accuracy_of(search, "optimal"));
-            row(&format!("solved positions, {name}"), format!("outcome kept {kept}, best move {best}"));
+            let error = r.accuracy_of(search, "value_error").map(|error| format!(", value error {error:.3}"));
+            let error = error.unwrap_or_default();
+            row(&format!("solved positions, {name}"), format!("outcome kept {kept}, best move {best}{error}"));
         }
         if r.has_returns() {
             row("mean return", mean_return(r));

@@ -221,7 +221,7 @@ impl RunMetrics {
         }
     }
 
-    /// Returns the accuracy on all solved positions: `accuracy_of("raw", "preserving")`.
+    /// Returns a measure on all solved positions: `accuracy_of("raw", "preserving")`.
     pub(crate) fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
     }
@@ -395,7 +395,11 @@ impl Processes<'_> {
             let name = format!("{}/{}/{}", series.label("search")?, series.label("measure")?, series.label("band")?);
             Some((name, series.value))
         });
-        by_name.collect()
+        let errors = metric(Role::Arena, "value_error");
+        let errors = self.of(Role::Arena).flat_map(|rates| named(rates, &errors)).filter_map(|series| {
+            Some((format!("{}/value_error/{}", series.label("search")?, series.label("band")?), series.value))
+        });
+        by_name.chain(errors).collect()
     }
 
     /// Returns the measures of repetition, averaged over the replay servers that have them.

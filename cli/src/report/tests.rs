@@ -209,11 +209,15 @@ fn only_processes_with_restarts_are_listed() {
 
 #[test]
 fn the_screen_shows_every_row_of_the_file() {
-    let accuracy = BTreeMap::from([("raw/preserving/overall".to_owned(), 0.75)]);
+    let shares =
+        [("raw/preserving/overall", 0.75), ("search/preserving/overall", 0.5), ("search/value_error/overall", 0.25)];
+    let accuracy = BTreeMap::from(shares.map(|(name, value)| (name.to_owned(), value)));
     let summary = summary(RunMetrics { accuracy, elo: Some(812.0), ..RunMetrics::default() });
     let rows = summary.markdown().lines().skip(4).count();
     assert_eq!(summary.plain().lines().count(), rows);
     assert_eq!(row(&summary, "solved positions, raw policy").unwrap(), "outcome kept 75.0 %, best move –");
+    let searched = row(&summary, "solved positions, with search").unwrap();
+    assert_eq!(searched, "outcome kept 50.0 %, best move –, value error 0.250");
 }
 
 /// Returns metrics of a run with everything that a sound one has not.
