@@ -47,8 +47,8 @@ pub trait Contestant<G: Game> {
     /// If the evaluator fails.
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 
-    /// Returns with each action the value, from −1 to 1, that the player to move is expected to get; `None` of a player
-    /// that expects nothing.
+    /// Returns each action with the value, from −1 to 1, that the player to move is expected to get; `None` if this
+    /// player estimates no values.
     ///
     /// # Errors
     /// If the evaluator fails.

@@ -315,7 +315,7 @@ impl Accuracy {
         accuracy
     }
 
-    /// Counts one chosen action and its expected value.
+    /// Counts one chosen action and the expected value.
     pub fn add(&mut self, position: &SolvedPosition, Assessment { action, value }: Assessment) {
         let judgement = score(action, position);
         let error = value.map(|value| (f64::from(value) - f64::from(position.best.signum())).abs());

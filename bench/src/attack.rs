@@ -1,7 +1,7 @@
 //! Hostile clients of a server, in a process of their own: `zerofleet-bench attack`, which `bench hostile` starts.
 //!
 //! Each kind repeats one behaviour as fast as it can until standard input ends. The process answers as a script does:
-//! once the attack has begun, and then with the number of its requests.
+//! once the attack has begun, and then with the number of requests.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -99,7 +99,7 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Attacks until standard input ends, and answers each request with the number of its own.
+/// Attacks until standard input ends, and answers each request with the number of requests of the attack.
 ///
 /// # Errors
 /// An invalid endpoint, or a token that cannot be read; a hostile client that ends.

@@ -225,7 +225,7 @@ pub(crate) fn hello(architecture: &Architecture) -> Hello {
 /// The load that callers make.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Number of concurrent callers; each sends its next request when it is answered.
+    /// Number of concurrent callers; each sends the next request when the last one is answered.
     pub(crate) callers: usize,
     /// Positions in a request.
     pub(crate) positions: usize,

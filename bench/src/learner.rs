@@ -46,7 +46,7 @@ pub enum Part {
     Steps,
     /// A learner beside a replay server, for networks with the board of Connect Four.
     Live,
-    /// Sizes of batches and micro-batches for the network of a run, and those that are fastest within the memory.
+    /// Sizes of batches and micro-batches for the network of a run, and the fastest ones within the memory.
     Batch,
 }
 

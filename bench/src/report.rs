@@ -193,7 +193,7 @@ impl Report {
     }
 }
 
-/// The different values in the order of their first appearance.
+/// The different values in the order of first appearance.
 fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut all, value| {
         if !all.contains(&value) {

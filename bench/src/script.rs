@@ -52,7 +52,7 @@ impl Script {
         Ok((script, first))
     }
 
-    /// Returns the id of its process.
+    /// Returns the id of the process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

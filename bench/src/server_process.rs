@@ -66,7 +66,7 @@ impl ServerProcess {
         Ok(Self { endpoint, child, _ports: ports })
     }
 
-    /// Returns the id of its process.
+    /// Returns the id of the process.
     pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }

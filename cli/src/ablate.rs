@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     pieces: Option<usize>,
 
-    /// Start no further run after so many minutes; those under way go on.
+    /// Start no further run after so many minutes; runs under way go on.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
 
@@ -71,7 +71,7 @@ fn rows_between(text: &str) -> Result<[usize; 2], String> {
 }
 
 impl Args {
-    /// Runs the pairs of the study, or prints its report.
+    /// Runs the pairs of the study, or prints the report.
     ///
     /// # Errors
     /// An invalid study file, a folder in use, or a run that failed.

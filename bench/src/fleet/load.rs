@@ -68,7 +68,7 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
     let server = ServerProcess::replay(folder, &[]).await?;
     let before = usage::memory(server.id());
     let begun = Instant::now();
-    // One in flight: each actor waits for its acknowledgement.
+    // One in flight: each actor waits for the acknowledgement.
     let mut clients = Client::start(&server.endpoint, args.actors, 1).await?;
     while clients.iter().any(Client::is_away) {
         ensure!(begun.elapsed() < PATIENCE, "not every insert stream is open after {PATIENCE:?}");

@@ -90,7 +90,7 @@ struct Started {
     endpoint: String,
 }
 
-/// Starts this program again as a publisher, and returns its address too.
+/// Starts this program again as a publisher, and returns the address of the publisher too.
 ///
 /// # Errors
 /// The process cannot be started, or prints no address.

@@ -1,4 +1,4 @@
-//! A learner beside a replay server that is full of Connect Four, in a run whose one actor hardly plays.
+//! A learner beside a replay server that is full of Connect Four, in a run with one actor that hardly plays.
 //!
 //! The learner draws, makes batches, publishes weights and writes checkpoints. With `learner.simulated_step_us` its
 //! steps compute nothing and take a fixed time: the share of time in which its training thread waits for data,
@@ -39,7 +39,7 @@ pub struct LiveArgs {
     /// The duration of the measurement of a learner beside a replay server.
     #[arg(long, default_value_t = 30.0)]
     pub live_seconds: f64,
-    /// The wait between its first training step and the measurement.
+    /// The wait between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
     /// Positions that the replay server holds.

@@ -24,7 +24,7 @@ pub struct EngineArgs {
     pub kernel: KernelPreference,
 }
 
-/// libtorch on a CPU, with which the others are compared.
+/// libtorch on a CPU, with which other engines are compared.
 pub(super) const LIBTORCH: EngineArgs = EngineArgs {
     device: DevicePreference::Cpu,
     precision: PrecisionPreference::F32,

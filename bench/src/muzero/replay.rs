@@ -43,7 +43,7 @@ impl Replay {
         // Ids are not unique: a table that draws uniformly looks none up.
         let id = TrajectoryId { actor: 0, epoch: episode.slot as u64, sequence: episode.number };
         let trajectory = episode.trajectory(id, &game.spec().name)?;
-        // Nothing is removed by its age.
+        // Nothing is removed by age.
         drop(lock(&self.0).insert(trajectory, Duration::ZERO));
         Ok(())
     }

@@ -58,7 +58,7 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Measures one loop and returns its report.
+/// Measures one loop and returns the report.
 ///
 /// # Errors
 /// Invalid options, a device that cannot be used.
@@ -67,7 +67,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     with_game!(args.game, |game| Loop::new(&game, args)?.measure())
 }
 
-/// Measures a loop by this program in a process of its own, so that the peak of memory is its own.
+/// Measures a loop by this program in a separate process, so that the peak of memory is that of the loop.
 ///
 /// # Errors
 /// A process that cannot be started or fails.

@@ -81,7 +81,7 @@ impl Client {
         Ok((0..clients as u64).map(client).collect())
     }
 
-    /// Returns true while its stream is not open.
+    /// Returns true while the stream is not open.
     pub(crate) fn is_away(&self) -> bool {
         self.writer.away_for().is_some()
     }
@@ -137,7 +137,7 @@ pub(crate) async fn insert_with(
             let (before, begun) = (client.writer.stats().inserted, Instant::now());
             let took = client.insert_until(&games, &mut pace, begun.max(start) + time).await?;
             let inserted = client.writer.stats().inserted - before;
-            // A client that waits for its next turn has inserted for the whole time.
+            // A client that waits for the next turn has inserted for the whole time.
             anyhow::Ok((client, inserted as f64 / begun.elapsed().max(time).as_secs_f64(), took))
         });
     }

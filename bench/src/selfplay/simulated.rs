@@ -238,13 +238,13 @@ fn separate(spec: &Spec, args: &Args) -> impl Backend {
         let failed = |error: &dyn ToString| Error::Other(error.to_string());
         let engine = engine(&spec, &args, &timeline, sizes).map_err(|error| failed(&error))?;
         let weights = engine.load((), network(&spec, manifest.version)).map_err(|error| failed(&error))?;
-        // The engine lives as long as its evaluators may be used.
+        // The engine lives as long as evaluators of it may be used.
         lock(&engines).push(engine);
         Ok(Box::new(weights.evaluator()))
     }
 }
 
-/// The newest weights on the device, and their version.
+/// The newest weights on the device, and the version.
 type Newest = Option<(WeightsVersion, Weights<Simulated>)>;
 
 /// One engine on the device, and the newest weights.

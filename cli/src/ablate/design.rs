@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The most switches of a screen: the columns of its table.
+/// The most switches of a screen: the columns of the table.
 pub(super) const COLUMNS: usize = 11;
 /// The rows of the table.
 const ROWS: usize = COLUMNS + 1;

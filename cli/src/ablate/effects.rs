@@ -1,4 +1,4 @@
-//! Effects with their standard errors, from differences of runs.
+//! Effects with standard errors, from differences of runs.
 
 /// The effects of a regression.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,7 +9,7 @@ pub(super) struct Fit {
     pub freedom: usize,
 }
 
-/// An estimate with its standard error.
+/// An estimate with a standard error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Effect {
     pub mean: f64,
@@ -43,7 +43,7 @@ fn inverse_of_squares(design: &[Vec<f64>], columns: usize) -> Option<Vec<Vec<f64
     };
     let mut system: Vec<Vec<f64>> = (0..columns).map(row).collect();
     for pivot in 0..columns {
-        // XᵀX is positive definite, so that its pivots need no exchange of rows.
+        // XᵀX is positive definite, so that pivots need no exchange of rows.
         let divisor = Some(system[pivot][pivot]).filter(|divisor| *divisor > PIVOT_MIN)?;
         system[pivot].iter_mut().for_each(|value| *value /= divisor);
         let unit = system[pivot].clone();

@@ -102,5 +102,8 @@ fn insert(row: &mut Row, search: &str, accuracy: &Accuracy) {
     let bands = accuracy.bands.iter().map(|band| (band.band.as_str(), &band.tally));
     for (band, tally) in bands.chain([("overall", &accuracy.overall)]) {
         row.0.insert(format!("accuracy/{search}/optimal/{band}"), tally.optimal_share().to_string());
+        let error =
+            tally.value_error().map(|error| (format!("accuracy/{search}/value_error/{band}"), error.to_string()));
+        row.0.extend(error);
     }
 }

@@ -94,7 +94,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     lines
 }
 
-/// Returns the effects that are estimated together, with their pairs: all switches of a screen; each arm of pairs.
+/// Returns the effects that are estimated together, with the pairs of each: all switches of a screen; one arm of pairs.
 fn groups<'a>(kind: Kind, names: &'a [String], pairs: &[[&'a Row; 2]]) -> Vec<Group<'a>> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut groups: BTreeMap<Vec<&str>, Group<'a>> = BTreeMap::new();

@@ -9,31 +9,23 @@ use event_file::AppendLog;
 
 use super::design::Pair;
 use crate::csv;
+use crate::run_metrics::DISTINCT;
 
-/// The columns before those of the switches.
+/// The columns before the switches.
 pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
-/// The columns after those of the switches.
+/// The columns after the switches.
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
-/// The metrics of a run, by their names in event files, which are the names of their columns too. They are empty where
-/// a run does not have them.
-pub(super) const METRICS: [&str; 15] = [
-    "distinct/overall",
-    "distinct/empty/0-7",
-    "distinct/empty/8-15",
-    "distinct/empty/16-23",
-    "distinct/empty/24-31",
-    "distinct/empty/32-39",
-    "accuracy/raw/optimal/overall",
-    "accuracy/raw/optimal/early",
-    "accuracy/raw/optimal/middle",
-    "accuracy/raw/optimal/late",
-    "accuracy/search/optimal/overall",
-    "accuracy/search/optimal/early",
-    "accuracy/search/optimal/middle",
-    "accuracy/search/optimal/late",
-    "loss/total",
-];
+
+/// Returns the columns of metrics, which have the names of event files. They are empty where a run lacks the metric.
+fn metrics() -> impl Iterator<Item = String> {
+    let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
+    let bands = |search| {
+        let bands = ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/optimal/{band}"));
+        bands.into_iter().chain([format!("accuracy/{search}/value_error/overall")])
+    };
+    distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
+}
 
 /// The fields of a run by column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,10 +77,9 @@ impl Rows {
     /// The file cannot be read or written, or is of other switches.
     pub(super) fn open(path: &Path, switches: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let named = || format!("open {}", path.display());
-        let [before, metrics] =
-            [&COLUMNS_BEFORE[..], &METRICS[..]].map(|columns| columns.iter().map(|c| (*c).to_owned()));
-        let columns: Vec<String> =
-            before.chain(switches).chain(COLUMNS_AFTER.map(str::to_owned)).chain(metrics).collect();
+        let [before, after] =
+            [&COLUMNS_BEFORE[..], &COLUMNS_AFTER[..]].map(|columns| columns.iter().map(|c| (*c).to_owned()));
+        let columns: Vec<String> = before.chain(switches).chain(after).chain(metrics()).collect();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         service::directory::writable(folder)?;
         let mut log = AppendLog::open(path).with_context(named)?;

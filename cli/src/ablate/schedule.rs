@@ -17,7 +17,7 @@ pub(super) trait Laboratory: Runner {
     /// Removes what an earlier try of a run has left.
     ///
     /// # Errors
-    /// Its process does not end, or its files cannot be removed.
+    /// A process that does not end, or files that cannot be removed.
     fn clear(&mut self, run: usize) -> anyhow::Result<()>;
 
     /// Returns the columns of a run that has ended: machine, program, counts and metrics. `None` while it is measured.
@@ -96,7 +96,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         self.running.is_empty() && self.waiting.is_empty() && self.pairs.is_empty()
     }
 
-    /// Starts no further run; those under way go on.
+    /// Starts no further run; runs under way go on.
     pub(super) fn start_no_more(&mut self) {
         self.pairs.clear();
         self.waiting.clear();

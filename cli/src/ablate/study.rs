@@ -86,7 +86,7 @@ struct EvalSection {
 /// A checked study file.
 #[derive(Debug)]
 pub(super) struct Study {
-    /// The name of the study and of its folder below that of the runs.
+    /// The name of the study and of a folder below the folder of the runs.
     pub name: String,
     pub kind: Kind,
     pub base: Base,
@@ -110,7 +110,7 @@ pub(super) struct Switch {
 /// The measurement of a run's last weights.
 #[derive(Debug, Clone)]
 pub(super) struct Eval {
-    /// The file of solved positions; `None` for those of the game.
+    /// The file of solved positions; `None` for the positions of the game.
     pub positions: Option<PathBuf>,
     /// Simulations per position.
     pub simulations: u32,
@@ -225,7 +225,7 @@ impl Study {
     }
 }
 
-/// Checks that nothing in the run of a screen follows the clock, which its neighbour and the machine share.
+/// Checks that nothing in the run of a screen follows the clock, which the neighbour and the machine change.
 fn check_clock(budget: Budget, config: &Config) -> anyhow::Result<()> {
     let must = |is_met: bool, key: &str, reason: &str| match is_met {
         true => Ok(()),

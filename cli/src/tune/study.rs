@@ -99,7 +99,7 @@ impl Default for HalvingSection {
 /// A checked study file.
 #[derive(Debug, Clone)]
 pub(super) struct Study {
-    /// The name of the study and of its folder below that of the runs.
+    /// The name of the study and of a folder below the folder of the runs.
     pub name: String,
     /// The number of trials.
     pub trials: usize,
