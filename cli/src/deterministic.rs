@@ -369,9 +369,7 @@ impl Run {
         rng.set_stream(self.state.draws);
         self.state.draws += 1;
         let (settings, game) = (&self.settings, &self.self_play.game);
-        let progress = settings.schedule.progress(0.0, self.positions);
         let targets = settings.targets_of(self.architecture.model);
-        let targets = targets.after(progress, settings.learner.search_value_share_fall);
         let samples = window.draw(settings.learner.batch_size, targets.segment_steps(game.spec()), &mut rng);
         let built = targets.examples(game, &samples, &[], &mut rng);
         if let Some(rejected) = built.rejected.first() {
@@ -379,7 +377,7 @@ impl Run {
         }
         let mut examples = built.examples;
         settings.smoothing().apply(&mut examples);
-        self.trainer.set_progress(progress);
+        self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
         self.trainer.queue(&examples, &mut Instant::now)?;
         match self.trainer.collect().context("a step was queued")? {
             Ok(trained) => {

@@ -8,13 +8,13 @@ impl Settings {
     /// without an unrolled step.
     #[must_use]
     pub fn targets_of(&self, model: Model) -> Targets {
-        let LearnerSection { search_value_share, search_draws, unroll_steps, td_steps, .. } = self.learner;
+        let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = self.learner;
         let unroll_steps = if model.has_dynamics() { unroll_steps } else { 0 };
         match model {
-            Model::Alphazero => Targets::Positions { search_value_share, search_draws },
+            Model::Alphazero => Targets::Positions { search_value_share },
             Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
                 let discount = f64::from(self.run.discount);
-                let next_observations = self.learner.consistency_loss_weight > 0.0 || model.codes() > 0;
+                let next_observations = consistency_loss_weight > 0.0 || model.codes() > 0;
                 Targets::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
             }
         }
@@ -36,20 +36,6 @@ mod tests {
     use crate::config::{Config, ModelKind};
 
     #[test]
-    fn the_share_of_search_values_falls_over_the_schedule() {
-        let mut config = Config::default();
-        (config.learner.search_value_share, config.learner.search_value_share_fall) = (0.5, 0.25);
-        let settings = config.settings().unwrap();
-        let targets = settings.targets_of(Model::Alphazero);
-        for (progress, share) in [(0.0, 0.5), (0.5, 0.375), (1.0, 0.25), (7.0, 0.25)] {
-            let expected = targets.with_search_value_share(share);
-            assert_eq!(targets.after(progress, settings.learner.search_value_share_fall), expected);
-        }
-        config.learner.search_value_share_fall = 0.75;
-        assert!(config.settings().unwrap_err().to_string().contains("learner.search_value_share_fall"));
-    }
-
-    #[test]
     fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
         fn of<G: Game>(game: &G, model: ModelKind) -> (Targets, usize, usize) {
             let mut config = Config::default();
@@ -61,10 +47,7 @@ mod tests {
         }
         let (board, environment) = (games::TicTacToe::new(), games::catch::Catch::new());
         let search_value_share = 0.5;
-        assert_eq!(
-            of(&board, ModelKind::Alphazero),
-            (Targets::Positions { search_value_share, search_draws: false }, 0, 0)
-        );
+        assert_eq!(of(&board, ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
         let unroll =
             Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
         assert_eq!(of(&board, ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));

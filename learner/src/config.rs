@@ -158,10 +158,6 @@ pub struct LearnerSection {
     /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
     /// outcome.
     pub search_value_share: f32,
-    /// The amount by which that share falls until the end of the schedule.
-    pub search_value_share_fall: f32,
-    /// True to count what a search value leaves undecided in a drawn game as a draw, not as half a win and half a loss.
-    pub search_draws: bool,
     /// Of `muzero`: K, the number of steps that the dynamics are unrolled from each position.
     pub unroll_steps: usize,
     /// In environments scored by rewards: n, the number of rewards in a value target before the search's
@@ -321,8 +317,6 @@ impl Default for LearnerSection {
             label_smoothing: 0.0,
             policy_target_temperature: 1.0,
             search_value_share: 0.25,
-            search_value_share_fall: 0.0,
-            search_draws: false,
             // The values of MuZero, for Atari.
             unroll_steps: 5,
             td_steps: 10,
@@ -424,8 +418,6 @@ impl Config {
         ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
         ConfigError::within("learner.consistency_loss_weight", learner.consistency_loss_weight, 0.0..=1e3)?;
         ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
-        let (share, fall) = (learner.search_value_share, learner.search_value_share_fall);
-        ConfigError::within("learner.search_value_share_fall", fall, 0.0..=share)?;
         ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
         ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
         ConfigError::within("learner.validation_share", learner.validation_share, 0.0..=0.5)?;

@@ -5,8 +5,6 @@
 //! batches keep the order of their draws. The random stream of a batch depends on the seed and the number of the draw
 //! alone: the number of threads changes no batch.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -175,28 +173,10 @@ impl Batches {
     }
 }
 
-/// The share of the schedule that has passed, which the training thread sets for the preparing threads.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedProgress(Arc<AtomicU64>);
-
-impl SharedProgress {
-    pub(crate) fn set(&self, progress: f64) {
-        self.0.store(progress.to_bits(), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
-    }
-}
-
 /// What batches are made of samples.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchSettings {
-    /// The targets at the start of the schedule.
     pub(crate) targets: Targets,
-    /// The amount by which the share of search values falls over the schedule.
-    pub(crate) share_fall: f32,
-    pub(crate) progress: SharedProgress,
     pub(crate) smoothing: Smoothing,
     /// The exponent of [`priorities::importance`].
     pub(crate) importance_exponent: f64,
@@ -267,12 +247,11 @@ fn batch<G: Game>(
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
-    let Preparing { settings, priorities, reports } = preparing;
-    let BatchSettings { targets, share_fall, progress, smoothing, importance_exponent, model } = settings;
+    let Preparing { settings: BatchSettings { targets, smoothing, importance_exponent, model }, priorities, reports } =
+        preparing;
     // Empty under uniform sampling.
     let importance =
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
-    let targets = targets.after(progress.get(), *share_fall);
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
     smoothing.apply(&mut examples);
     if let Examples::Positions(batch) = &mut examples {

@@ -24,7 +24,7 @@ use weights::{Architecture, Manifest};
 use crate::backend::{Backend, Chosen};
 use crate::device::Device;
 use crate::held_out::{Drawn, HeldOut, Split};
-use crate::pipeline::{BatchSettings, Reports, SharedProgress, Source};
+use crate::pipeline::{BatchSettings, Reports, Source};
 use crate::priorities::Priorities;
 use crate::records::Records;
 use crate::training::{STALLED_AFTER, Start, Training};
@@ -94,10 +94,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     metrics::support(model.support());
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
-    let (progress, share_fall) = (SharedProgress::default(), settings.learner.search_value_share_fall);
-    let smoothing = settings.smoothing();
-    let of_batches =
-        BatchSettings { targets, share_fall, progress: progress.clone(), smoothing, importance_exponent, model };
+    let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent, model };
     let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept)
         .with_spread(settings.learner.checkpoints_spread);
     let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);
@@ -146,7 +143,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
         let _beats = beats.of_thread();
         let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
-        let training = Training::new(settings, start, checkpoints, priorities).sharing(progress);
+        let training = Training::new(settings, start, checkpoints, priorities);
         training.run(&mut batches, &|| stop.is_cancelled(), group, &health, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;

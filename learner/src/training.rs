@@ -18,7 +18,7 @@ use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::group::Group;
 use crate::metrics;
-use crate::pipeline::{Batches, SharedProgress};
+use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
 use crate::records::{self, AtPublication, Records};
 use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
@@ -77,7 +77,6 @@ pub(crate) struct Training {
     sample_version_lag: f64,
     /// Publications of this process.
     publications: u64,
-    progress: SharedProgress,
 }
 
 /// What is known of a step before its results are read.
@@ -143,13 +142,7 @@ impl Training {
             losses: None,
             sample_version_lag: 0.0,
             publications: 0,
-            progress: SharedProgress::default(),
         }
-    }
-
-    /// Sets `progress` at every step.
-    pub(crate) fn sharing(self, progress: SharedProgress) -> Self {
-        Self { progress, ..self }
     }
 
     /// Publishes the current weights, then trains until `batches` ends or `stop` returns true; ends with a checkpoint.
@@ -276,9 +269,7 @@ impl Training {
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
         let Prepared { examples, items, mean_version, trace } = prepared;
-        let progress = self.settings.schedule.progress(self.elapsed_seconds(), self.positions);
-        self.trainer.set_progress(progress);
-        self.progress.set(progress);
+        self.trainer.set_progress(self.settings.schedule.progress(self.elapsed_seconds(), self.positions));
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
             None => self.trainer.queue(&examples, &mut Instant::now),

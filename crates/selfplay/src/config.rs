@@ -165,8 +165,6 @@ pub struct SelfplaySection {
     pub random_opening_probability: f32,
     /// The maximum number of random plies at the start of an episode.
     pub opening_plies_max: u16,
-    /// The distribution of random plies: `uniform`, or the `policy` of the network.
-    pub opening_moves: OpeningMoves,
     /// The probability that an episode begins as a fork: with the first plies of an earlier episode of its slot and one
     /// random ply.
     pub fork_probability: f32,
@@ -183,8 +181,6 @@ pub struct SelfplaySection {
     pub resign_calibration_share: f32,
     /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
-    /// True to begin every full search at a fresh root: all visits are then made with the noise of that root.
-    pub fresh_full_searches: bool,
     /// True to let one answer of the evaluator serve a position and its images under the symmetries of the game.
     pub symmetry_reuse: bool,
 }
@@ -199,17 +195,6 @@ pub enum GumbelMoves {
     Policy,
     /// Drawn from the shares of visits at the temperature.
     Visits,
-}
-
-/// The distribution of the random plies of an opening.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OpeningMoves {
-    /// All legal actions are equally probable.
-    #[default]
-    Uniform,
-    /// The policy of the network, without a search (KataGo).
-    Policy,
 }
 
 /// The positions of earlier episodes at which episodes fork.
@@ -262,7 +247,6 @@ impl Default for SelfplaySection {
             temperature_decay: DecayName::HalfLife,
             random_opening_probability: 0.0,
             opening_plies_max: 0,
-            opening_moves: OpeningMoves::Uniform,
             fork_probability: 0.0,
             fork_positions: ForkPositions::Any,
             resignation: ResignationName::Never,
@@ -270,7 +254,6 @@ impl Default for SelfplaySection {
             resign_moves: 3,
             resign_calibration_share: 0.1,
             subtree_reuse: true,
-            fresh_full_searches: false,
             symmetry_reuse: true,
         }
     }
@@ -337,11 +320,9 @@ impl SelfplaySection {
             openings: Openings {
                 probability: self.random_opening_probability,
                 random_plies_max: self.opening_plies_max,
-                moves: self.opening_moves,
                 fork_probability: self.fork_probability,
                 fork_positions: self.fork_positions,
             },
-            fresh_full_searches: self.fresh_full_searches,
             subtree_reuse: if self.subtree_reuse { SubtreeReuse::Keep } else { SubtreeReuse::Discard },
             symmetry_reuse: if self.symmetry_reuse { SymmetryReuse::Share } else { SymmetryReuse::Apart },
         })
@@ -396,8 +377,6 @@ pub struct Settings {
     pub openings: Openings,
     /// Determines whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
-    /// True to begin every full search at a fresh root.
-    pub fresh_full_searches: bool,
     /// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the
     /// game.
     pub symmetry_reuse: SymmetryReuse,
@@ -479,8 +458,6 @@ pub struct Openings {
     pub probability: f32,
     /// The maximum number of random plies; the number is drawn uniformly from 1 to this.
     pub random_plies_max: u16,
-    /// The distribution of the random plies.
-    pub moves: OpeningMoves,
     /// The probability that an episode begins as a fork of an earlier one of its slot, followed by one random ply.
     pub fork_probability: f32,
     /// The positions at which it forks.

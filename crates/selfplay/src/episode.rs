@@ -196,7 +196,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Plays the plies at the start of an episode that need no evaluation.
+    /// Plays the plies at the start of an episode.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = context.leaves.weights_version;
         self.record.open(context.game, &mut self.position, settings, weights_version, &mut workspace.legal);
@@ -209,8 +209,7 @@ impl<G: Game> Episode<G> {
 
     fn prepare(&mut self, weights_version: u64, settings: &Settings) {
         self.record.draw_kind(settings);
-        let is_kept = settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version;
-        if is_kept && !self.record.needs_fresh_root(settings) {
+        if settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version {
             self.search.resume();
         } else {
             self.search.restart();
@@ -228,27 +227,17 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let accepts = |action| {
-            let mut next = self.position.clone();
-            game.play(&mut next, action);
-            game.outcome(&next).is_none()
-        };
-        let Choice { action, kind, value } =
-            self.record.choose(settings, &self.search.tree, &mut workspace.policy, accepts);
-        let is_opening = kind == StepKind::Opening;
+        let Choice { action, kind, value } = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
         if matches!(kind, StepKind::Full { .. }) {
             self.record.keep_position(Images::smallest(game, &self.position).0);
         }
         let mover = game.to_move(&self.position);
         let reward = game.play(&mut self.position, action);
         self.record.push(action, reward, kind, self.tree_version);
-        let mut end = None;
-        if !is_opening {
-            round.moves += 1;
-            let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
-            end = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned);
-        }
-        let Some(end) = end else {
+        round.moves += 1;
+
+        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
+        let Some(end) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned) else {
             // The result is not used here: the next search checks whether a subtree was kept.
             let _ = self.search.tree.advance(action);
             self.phase = Phase::AtMove;

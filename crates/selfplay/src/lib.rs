@@ -34,8 +34,8 @@ mod tree_search;
 pub use analysis::{Analysis, AnalysisSettings, analyse};
 pub use analyst::Analyst;
 pub use config::{
-    ForkPositions, GumbelMoves, OpeningMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse,
-    Temperature, TemperatureDecay,
+    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, Settings, SubtreeReuse, SymmetryReuse, Temperature,
+    TemperatureDecay,
 };
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;

@@ -5,14 +5,12 @@
 
 use experience::{ActionProbability, POLICY_ENTRIES_MAX, Step, StepKind, WeightsVersion, bound_policies};
 use game::{Action, Game, Outcome, Player, Players, mix};
-use rand::distr::Distribution as _;
-use rand::distr::weighted::WeightedIndex;
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::{Exploration, Proven, SearchAlgorithm, Tree};
 
-use crate::config::{GumbelMoves, OpeningMoves, Openings, Settings};
+use crate::config::{GumbelMoves, Openings, Settings};
 use crate::episode::{Ending, FinishedEpisode};
 use crate::forks::{Forks, surprise};
 use crate::resignation::Watch;
@@ -52,15 +50,13 @@ struct Opening {
     /// The rest of a fork's plies, last first.
     fork: Vec<Action>,
     random_plies: u16,
-    moves: OpeningMoves,
 }
 
-/// Playout cap randomisation's two kinds of search, and the evaluation that a random ply is drawn from.
+/// Playout cap randomisation's two kinds of search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchKind {
     Full,
     Fast,
-    Opening,
 }
 
 /// The move that a search has chosen, and what is recorded of the search.
@@ -121,7 +117,7 @@ impl EpisodeRecord {
         &mut self.rng
     }
 
-    /// Plays the plies at the start of an episode that need no evaluation. `legal` is scratch memory.
+    /// Plays the plies at the start of an episode. `legal` is scratch memory.
     pub(crate) fn open<G: Game>(
         &mut self,
         game: &G,
@@ -149,16 +145,16 @@ impl EpisodeRecord {
 
     /// Draws the plies that the episode begins with.
     pub(crate) fn draw_opening(&mut self, settings: &Settings) {
-        let Openings { moves, fork_probability, .. } = settings.openings;
+        let fork_probability = settings.openings.fork_probability;
         let is_fork = fork_probability > 0.0 && self.rng.random::<f32>() < fork_probability;
         let fork = if is_fork { self.forks.draw(&mut self.rng) } else { None };
         let fork: Vec<Action> = fork.into_iter().flatten().rev().copied().collect();
         let random_plies = if fork.is_empty() { draw_length(&settings.openings, &mut self.rng) } else { 1 };
-        self.opening = Opening { fork, random_plies, moves };
+        self.opening = Opening { fork, random_plies };
     }
 
-    /// Returns the next ply of the opening that needs no evaluation: one of the `legal` actions that `accepts`. `None`
-    /// if there is none. Consumes `legal`.
+    /// Returns the next ply of the opening: one of the `legal` actions that `accepts`. `None` if there is none.
+    /// Consumes `legal`.
     pub(crate) fn next_of_opening(
         &mut self,
         legal: &mut Vec<Action>,
@@ -171,7 +167,7 @@ impl EpisodeRecord {
             // Chance has led elsewhere.
             self.opening.fork.clear();
         }
-        if self.opening.moves == OpeningMoves::Policy || self.opening.random_plies == 0 {
+        if self.opening.random_plies == 0 {
             return None;
         }
         self.opening.random_plies -= 1;
@@ -181,24 +177,13 @@ impl EpisodeRecord {
     /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
     /// searches would become rarer, because they take longer.
     pub(crate) fn draw_kind(&mut self, settings: &Settings) {
-        if self.opening.moves == OpeningMoves::Policy && self.opening.random_plies > 0 {
-            self.opening.random_plies -= 1;
-            self.kind = SearchKind::Opening;
-            return;
-        }
         let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
         self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
-    }
-
-    /// True if the next search is to begin at a fresh root.
-    pub(crate) fn needs_fresh_root(&self, settings: &Settings) -> bool {
-        settings.fresh_full_searches && self.kind == SearchKind::Full
     }
 
     /// The simulations of the next search, and the randomness of its move.
     pub(crate) fn budget(&self, settings: &Settings) -> (u32, Exploration) {
         match self.kind {
-            SearchKind::Opening => (0, Exploration::Greedy),
             SearchKind::Full => (settings.full_simulations, Exploration::Explore),
             SearchKind::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
                 (settings.fast_simulations, Exploration::Greedy)
@@ -207,30 +192,13 @@ impl EpisodeRecord {
         }
     }
 
-    /// Chooses the move that a finished search has found; an opening's move is one that `accepts`. `policy` is scratch
-    /// memory.
-    pub(crate) fn choose<S>(
-        &mut self,
-        settings: &Settings,
-        tree: &Tree<S>,
-        policy: &mut Vec<f32>,
-        accepts: impl FnMut(Action) -> bool,
-    ) -> Choice {
+    /// Chooses the move that a finished search has found. `policy` is scratch memory.
+    pub(crate) fn choose<S>(&mut self, settings: &Settings, tree: &Tree<S>, policy: &mut Vec<f32>) -> Choice {
         tree.search_policy(policy);
         let (root, value) = (tree.root(), tree.root().value_under(policy));
-        if self.kind == SearchKind::Opening {
-            policy.clear();
-            policy.extend_from_slice(root.priors());
-            if let Some(action) = draw_weighted(root.actions(), policy, &mut self.rng, accepts) {
-                return Choice { action, kind: StepKind::Opening, value };
-            }
-            // Every action ends the game: the move is that of the search.
-            self.opening.random_plies = 0;
-            return Choice { action: tree.best_action(), kind: StepKind::Fast { value }, value };
-        }
         let kind = match self.kind {
             SearchKind::Full => StepKind::Full { policy: sparse(root.actions(), policy), value },
-            _ => StepKind::Fast { value },
+            SearchKind::Fast => StepKind::Fast { value },
         };
         self.surprises.resize(self.steps.len(), 0.0);
         self.surprises.push(if self.kind == SearchKind::Full { surprise(policy, root.priors()) } else { 0.0 });
@@ -348,23 +316,6 @@ fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl Fn
         }
     }
     None
-}
-
-/// Draws one of the actions that `accepts` in proportion to `weights`, `[actions]`; `None` if it accepts none.
-/// Consumes `weights`.
-fn draw_weighted(
-    actions: &[Action],
-    weights: &mut [f32],
-    rng: &mut impl Rng,
-    mut accepts: impl FnMut(Action) -> bool,
-) -> Option<Action> {
-    loop {
-        let index = WeightedIndex::new(&*weights).ok()?.sample(rng);
-        if accepts(actions[index]) {
-            return Some(actions[index]);
-        }
-        weights[index] = 0.0;
-    }
 }
 
 #[cfg(test)]

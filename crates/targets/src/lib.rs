@@ -48,8 +48,6 @@ pub enum Targets {
     Positions {
         /// The share of the search's root value in the value target; the outcome of the episode has the rest.
         search_value_share: f32,
-        /// True to count what a search value leaves undecided in a drawn game as a draw.
-        search_draws: bool,
     },
     /// MuZero's; without a step, AlphaZero's in games scored by rewards.
     Unrolled(Unroll),
@@ -74,36 +72,12 @@ impl Targets {
         }
     }
 
-    fn search_value_share(&self) -> f32 {
-        match self {
-            Self::Positions { search_value_share, .. } => *search_value_share,
-            Self::Unrolled(unroll) => unroll.search_value_share,
-        }
-    }
-
-    /// Returns the targets after a share `progress` of the schedule, over which the share of the search's root value
-    /// falls by `fall`.
-    #[must_use]
-    pub fn after(self, progress: f64, fall: f32) -> Self {
-        self.with_search_value_share(self.search_value_share() - fall * progress.clamp(0.0, 1.0) as f32)
-    }
-
-    /// Returns the same targets with another share of the search's root value.
-    #[must_use]
-    pub fn with_search_value_share(mut self, share: f32) -> Self {
-        match &mut self {
-            Self::Positions { search_value_share, .. } => *search_value_share = share,
-            Self::Unrolled(unroll) => unroll.search_value_share = share,
-        }
-        self
-    }
-
     /// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]`
     /// or empty.
     pub fn examples<G: Game>(&self, game: &G, samples: &[Sample], importance: &[f32], rng: &mut impl Rng) -> Built {
         match *self {
-            Self::Positions { search_value_share, search_draws } => {
-                let mut batch = positions::Rows::new(game, search_value_share, search_draws, samples.len());
+            Self::Positions { search_value_share } => {
+                let mut batch = positions::Rows::new(game, search_value_share, samples.len());
                 let pushed = Pushed::of(samples, |segment| batch.push(game, segment, rng));
                 pushed.built(importance, |importance| Examples::Positions(batch.batch(importance)))
             }

@@ -13,7 +13,6 @@ use super::{check_policy, observe, position_of};
 pub(super) struct Rows {
     batch: TrainingBatch,
     search_value_share: f32,
-    search_draws: bool,
     planes: Vec<f32>,
     /// The planes under the symmetry.
     image: Vec<f32>,
@@ -22,7 +21,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Creates an empty batch with room for `capacity` rows.
-    pub(super) fn new<G: Game>(game: &G, search_value_share: f32, search_draws: bool, capacity: usize) -> Self {
+    pub(super) fn new<G: Game>(game: &G, search_value_share: f32, capacity: usize) -> Self {
         let spec = game.spec();
         let batch = TrainingBatch {
             board: 0,
@@ -34,7 +33,7 @@ impl Rows {
             importance: Vec::new(),
         };
         let planes = vec![0.0; spec.observation.len()];
-        Self { batch, search_value_share, search_draws, image: planes.clone(), planes, legal: Vec::new() }
+        Self { batch, search_value_share, image: planes.clone(), planes, legal: Vec::new() }
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
@@ -65,8 +64,7 @@ impl Rows {
         self.batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
 
         let outcome = of_outcome(segment.outcome(), game.to_move(&position));
-        let undecided_is_draw = self.search_draws && segment.outcome() == Outcome::Draw;
-        let search = of_value(target.value().unwrap_or(0.0), undecided_is_draw);
+        let search = of_value(target.value().unwrap_or(0.0));
         let share = self.search_value_share;
         self.batch
             .wdl
@@ -90,12 +88,10 @@ fn of_outcome(outcome: Outcome, to_move: Player) -> [f32; Outcome::RESULTS] {
     }
 }
 
-/// `[win, draw, loss]` of a search value `q`, which holds no information about draws: `(1 ± q) / 2` for win and loss,
-/// or, where what is undecided counts as a draw, `|q|` for one of them and `1 - |q|` for the draw.
-fn of_value(q: f32, undecided_is_draw: bool) -> [f32; Outcome::RESULTS] {
+/// `[win, draw, loss]` of a search value `q`, which holds no information about draws.
+fn of_value(q: f32) -> [f32; Outcome::RESULTS] {
     let q = q.clamp(-1.0, 1.0);
-    let draw = if undecided_is_draw { 1.0 - q.abs() } else { 0.0 };
-    [(1.0 + q - draw) / 2.0, draw, (1.0 - q - draw) / 2.0]
+    [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0]
 }
 
 #[cfg(test)]
@@ -129,8 +125,7 @@ mod tests {
     }
 
     fn built(search_value_share: f32, samples: &[Sample], importance: &[f32]) -> (TrainingBatch, Built) {
-        let (targets, mut rng) =
-            (Targets::Positions { search_value_share, search_draws: false }, ChaCha8Rng::seed_from_u64(1));
+        let (targets, mut rng) = (Targets::Positions { search_value_share }, ChaCha8Rng::seed_from_u64(1));
         let built = targets.examples(&ConnectFour::new(), samples, importance, &mut rng);
         let Examples::Positions(batch) = &built.examples else { panic!("{built:?}") };
         (batch.clone(), built)
@@ -139,16 +134,6 @@ mod tests {
     fn batch(search_value_share: f32, samples: &[Sample]) -> (TrainingBatch, Vec<Rejected>) {
         let (batch, built) = built(search_value_share, samples, &[]);
         (batch, built.rejected)
-    }
-
-    #[test]
-    fn what_a_search_leaves_undecided_in_a_drawn_game_can_count_as_a_draw() {
-        let targets = Targets::Positions { search_value_share: 0.5, search_draws: true };
-        let samples =
-            [Outcome::Draw, Outcome::Win(Player::Second)].map(|outcome| sample(&[], &[(3, 1.0)], -0.5, outcome));
-        let built = targets.examples(&ConnectFour::new(), &samples, &[], &mut ChaCha8Rng::seed_from_u64(1));
-        let Examples::Positions(batch) = &built.examples else { panic!("{built:?}") };
-        assert_eq!(batch.wdl, [0.0, 0.75, 0.25, 0.125, 0.0, 0.875]);
     }
 
     #[test]

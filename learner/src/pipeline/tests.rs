@@ -33,7 +33,7 @@ fn server(name: &str) -> Server {
     Server::at(&format!("http://{name}:7001"))
 }
 
-const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0, search_draws: false };
+const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
 const UNROLLED: Targets = Targets::Unrolled(Unroll {
     unroll_steps: 3,
     td_steps: 2,
@@ -43,14 +43,7 @@ const UNROLLED: Targets = Targets::Unrolled(Unroll {
 });
 
 fn batch_settings(targets: Targets) -> BatchSettings {
-    BatchSettings {
-        targets,
-        share_fall: 0.0,
-        progress: SharedProgress::default(),
-        smoothing: Smoothing::default(),
-        importance_exponent: 1.0,
-        model: Model::default(),
-    }
+    BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0, model: Model::default() }
 }
 
 fn preparers(threads: usize) -> Preparers {

@@ -179,7 +179,6 @@ impl Training {
         self.report_micro_batches();
         if control.batches > 0.0 {
             self.trainer.set_progress(f64::from(control.progress));
-            self.progress.set(f64::from(control.progress));
             let collected = self.apply_mean(summed, control.batches as usize).context("train")?;
             let positions = control.positions as usize;
             let mean_version = self.version.0 as f64;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use game::{Action, Game, Outcome};
 use rand_chacha::ChaCha8Rng;
-use targets::{Built, Rejected, Smoothing, Targets};
+use targets::{Built, Rejected, Smoothing, Targets, Unroll};
 use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
 
 use crate::held_out::Drawn;
@@ -99,7 +99,7 @@ pub(crate) fn rows<G: Game>(
     rng: &mut ChaCha8Rng,
 ) -> (Vec<Row>, Vec<Rejected>) {
     let samples: Vec<_> = drawn.iter().map(|(sample, _)| sample.clone()).collect();
-    let realised = targets.with_search_value_share(0.0).examples(game, &samples, &[], &mut rng.clone());
+    let realised = of_outcomes(targets).examples(game, &samples, &[], &mut rng.clone());
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &[], rng);
     debug_assert_eq!(rows, realised.rows, "the share of the search in a target breaks no rule");
     smoothing.apply(&mut examples);
@@ -115,6 +115,14 @@ pub(crate) fn rows<G: Game>(
         }
     };
     (rows.iter().enumerate().map(row).collect(), rejected)
+}
+
+/// The same targets with values of the outcome alone.
+fn of_outcomes(targets: Targets) -> Targets {
+    match targets {
+        Targets::Positions { .. } => Targets::Positions { search_value_share: 0.0 },
+        Targets::Unrolled(unroll) => Targets::Unrolled(Unroll { search_value_share: 0.0, ..unroll }),
+    }
 }
 
 /// The observation of a row, of `values` numbers.

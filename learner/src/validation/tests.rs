@@ -18,7 +18,7 @@ use super::buffer::{Row, ValueTarget};
 use super::*;
 use crate::trainer::conformance::architecture as small;
 
-const POSITIONS: Targets = Targets::Positions { search_value_share: 0.25, search_draws: false };
+const POSITIONS: Targets = Targets::Positions { search_value_share: 0.25 };
 
 fn architecture(model: Model, channels: usize) -> Architecture {
     let spec = TicTacToe::new().spec().clone();

@@ -9,18 +9,15 @@ use experience::{Limits, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use games::{ConnectFour, Hex, TicTacToe};
 use inference::{Cache, Hashing, Wdl};
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha8Rng;
 use search::{SearchAlgorithm, Settings as SearchSettings};
 
 use super::*;
 use crate::config::{
-    ForkPositions, GumbelMoves, OpeningMoves, Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse,
-    Temperature, TemperatureDecay,
+    ForkPositions, GumbelMoves, Openings, Resignation, Resigned, SubtreeReuse, SymmetryReuse, Temperature,
+    TemperatureDecay,
 };
 use crate::episode::Ending;
 use crate::images::Images;
-use crate::{AnalysisSettings, analyse};
 
 fn settings() -> Settings {
     Settings {
@@ -304,41 +301,6 @@ fn random_plies_come_first_are_marked_and_never_end_a_game() {
 }
 
 #[test]
-fn plies_of_the_policy_come_first_are_marked_and_follow_the_priors() {
-    let game = TicTacToe::new();
-    let openings =
-        Openings { probability: 1.0, random_plies_max: 1, moves: OpeningMoves::Policy, ..Openings::default() };
-    let (finished, _) = play(game.clone(), &Settings { openings, ..settings() }, &mut hashing(&game, 3), None, 60);
-    assert!(finished.iter().all(|episode| episode.steps[0].kind == StepKind::Opening), "{finished:?}");
-    assert!(finished.iter().all(|episode| episode.steps[1].kind != StepKind::Opening), "{finished:?}");
-    let analysis_settings =
-        AnalysisSettings { simulations: 0, search: settings().search, leaves_per_tree: 1, batch: 1, discount: 1.0 };
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let analyses = analyse(&game, &[game.start()], &analysis_settings, &mut hashing(&game, 3), &mut rng).unwrap();
-    // Five standard deviations of a share of at most a half.
-    let tolerance = 2.5 / (finished.len() as f64).sqrt();
-    for (action, prior) in analyses[0].actions.iter().zip(&analyses[0].priors) {
-        let count = finished.iter().filter(|episode| episode.steps[0].action == *action).count();
-        let share = count as f64 / finished.len() as f64;
-        assert!((share - f64::from(*prior)).abs() < tolerance, "{share} of {action:?}, not {prior}");
-    }
-}
-
-#[test]
-fn an_opening_of_the_policy_never_ends_a_game() {
-    let game = TicTacToe::new();
-    let openings =
-        Openings { probability: 1.0, random_plies_max: 9, moves: OpeningMoves::Policy, ..Openings::default() };
-    for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
-        let search = SearchSettings { algorithm, ..settings().search };
-        let settings = Settings { openings, search, ..settings() };
-        let (finished, _) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 20);
-        assert!(finished.iter().all(|episode| episode.steps.last().unwrap().kind != StepKind::Opening));
-        assert!(finished.iter().any(|episode| episode.steps[3].kind == StepKind::Opening));
-    }
-}
-
-#[test]
 fn a_fork_begins_with_the_plies_of_an_earlier_episode_of_its_slot_and_a_random_one() {
     let game = ConnectFour::new();
     for positions in [ForkPositions::Any, ForkPositions::Surprise] {
@@ -371,19 +333,6 @@ fn moves_under_gumbel_vary_more_if_they_are_drawn() {
     };
     let [best, policy, visits] = [GumbelMoves::Best, GumbelMoves::Policy, GumbelMoves::Visits].map(distinct);
     assert!(best < visits && policy < visits, "{best} {policy} {visits}");
-}
-
-#[test]
-fn full_searches_at_fresh_roots_make_more_simulations() {
-    let game = ConnectFour::new();
-    let simulations = |fresh_full_searches| {
-        let settings = Settings { fresh_full_searches, full_search_probability: 1.0, ..settings() };
-        let (finished, round) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 2);
-        let moves: usize = finished.iter().map(|episode| episode.steps.len()).sum();
-        round.simulations as f64 / moves as f64
-    };
-    let (fresh, resumed) = (simulations(true), simulations(false));
-    assert!(fresh > 1.2 * resumed, "{fresh} and {resumed}");
 }
 
 /// With 160 episodes, five standard deviations of a share of 0.25 are 0.17.

@@ -170,8 +170,7 @@ impl LatentEpisode {
                     if !gathered.is_finished {
                         return None;
                     }
-                    let accepts = |action| !environments.would_end(slot, action);
-                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy, accepts);
+                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
                     return self.choose(environments, choice);
                 }
                 Phase::Truncated => {
@@ -182,8 +181,7 @@ impl LatentEpisode {
         }
     }
 
-    /// Returns the next ply of the opening that needs no evaluation and is not known to end the episode. `legal` is
-    /// scratch memory.
+    /// Returns the next ply of the opening, which is not known to end the episode. `legal` is scratch memory.
     fn next_of_opening(&mut self, environments: &dyn Environments, legal: &mut Vec<Action>) -> Option<Action> {
         let slot = self.record.slot();
         environments.legal_actions(slot, legal);
@@ -224,9 +222,6 @@ impl LatentEpisode {
                 // It has no position to train on.
                 self.drop_episode(settings);
                 return Advance::Dropped;
-            }
-            if self.phase == Phase::Searching {
-                self.phase = Phase::AtMove;
             }
             return Advance::GoesOn;
         }

@@ -266,8 +266,7 @@ fn a_segment_holds_the_steps_that_its_targets_need_and_no_more() {
     let needed = |spec, td_steps| unroll(5, td_steps, 1.0).segment_steps(spec);
     assert_eq!([10, MONTE_CARLO].map(|td_steps| needed(course.spec(), td_steps)), [15, 59]);
     assert_eq!([10, MONTE_CARLO].map(|td_steps| needed(board.spec(), td_steps)), [5, 5]);
-    let (model, positions) =
-        (Targets::Unrolled(unroll(5, 10, 1.0)), Targets::Positions { search_value_share: 0.0, search_draws: false });
+    let (model, positions) = (Targets::Unrolled(unroll(5, 10, 1.0)), Targets::Positions { search_value_share: 0.0 });
     assert_eq!([&model, &positions].map(Targets::unroll_steps), [5, 0]);
     assert_eq!([&model, &positions].map(|targets| targets.segment_steps(course.spec())), [15, 0]);
 }

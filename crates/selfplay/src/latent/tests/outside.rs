@@ -6,7 +6,7 @@ use game::{
     Taken,
 };
 
-use crate::{ForkPositions, OpeningMoves};
+use crate::ForkPositions;
 
 use super::*;
 
@@ -175,13 +175,8 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
     LatentEpisodes::in_environments(Box::new(environments), Settings { openings, ..settings() }, 0.9, 5)
 }
 
-const NONE: Openings = Openings {
-    probability: 0.0,
-    random_plies_max: 0,
-    moves: OpeningMoves::Uniform,
-    fork_probability: 0.0,
-    fork_positions: ForkPositions::Any,
-};
+const NONE: Openings =
+    Openings { probability: 0.0, random_plies_max: 0, fork_probability: 0.0, fork_positions: ForkPositions::Any };
 
 /// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the
 /// actions.
