@@ -3,6 +3,7 @@
 //! Positions at that depth have the heuristic value of their game. Start with [`AlphaBetaMover`].
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use game::{Action, Game, HEURISTIC_MAX, Outcome, Player};
 use rand::RngExt;
@@ -15,6 +16,9 @@ const WIN: i32 = 2 * HEURISTIC_MAX;
 
 /// An absolute value above that of every position.
 const INFINITE: i32 = 2 * WIN;
+
+/// The number of positions in the table of a search; when it is full, further ones are searched without it.
+const TABLE_MAX: usize = 1 << 20;
 
 /// Searches with alpha-beta and the heuristic value of the game, instead of a network and playouts.
 ///
@@ -41,7 +45,7 @@ impl AlphaBetaMover {
 impl<G: Game> Contestant<G> for AlphaBetaMover {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         let choose = |position| {
-            let best = best_actions(game, position, self.depth);
+            let best = Search::new(game).best_actions(position, self.depth);
             best[self.rng.random_range(0..best.len())]
         };
         Ok(positions.iter().map(choose).collect())
@@ -65,51 +69,102 @@ impl Window {
     }
 }
 
-/// Returns the legal actions with the highest value of a search of `depth` plies, in ascending order.
-fn best_actions<G: Game>(game: &G, position: &G::Position, depth: u8) -> Vec<Action> {
-    let player = game.to_move(position);
-    let mut best = Vec::new();
-    let mut highest = -INFINITE;
-    for (action, next) in children(game, position, depth) {
-        // One below the highest value, so that an equal one is exact as well.
-        let window = Window { low: highest - 1, high: INFINITE };
-        let value = value_for(game, &next, player, depth - 1, window);
-        if value > highest {
-            best.clear();
-            highest = value;
-        }
-        if value == highest {
-            best.push(action);
-        }
-    }
-    best.sort_unstable();
-    best
+/// The search of one position.
+struct Search<'a, G> {
+    game: &'a G,
+    /// The bounds of the value for the player to move, by [hash](Game::hash) and remaining depth.
+    table: HashMap<(u64, u8), Window>,
 }
 
-/// Returns the value of a position for one of the players, by a search of `depth` more plies.
-fn value_for<G: Game>(game: &G, position: &G::Position, player: Player, depth: u8, window: Window) -> i32 {
-    if let Some(outcome) = game.outcome(position) {
-        return value_of(outcome, player, depth);
+impl<'a, G: Game> Search<'a, G> {
+    fn new(game: &'a G) -> Self {
+        Self { game, table: HashMap::new() }
     }
-    let to_move = game.to_move(position);
-    let value = |window| match depth {
-        0 => game.heuristic_value(position),
-        _ => highest_value(game, position, to_move, depth, window),
-    };
-    if to_move == player { value(window) } else { -value(window.reversed()) }
-}
 
-/// Returns the highest value of an action of the player to move.
-fn highest_value<G: Game>(game: &G, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
-    let mut highest = window.low;
-    for (_, next) in children(game, position, depth) {
-        let value = value_for(game, &next, to_move, depth - 1, Window { low: highest, ..window });
-        highest = highest.max(value);
-        if highest >= window.high {
-            break;
+    /// Returns the legal actions with the highest value of a search of `depth` plies, in ascending order.
+    fn best_actions(&mut self, position: &G::Position, depth: u8) -> Vec<Action> {
+        let player = self.game.to_move(position);
+        let mut best = Vec::new();
+        let mut highest = -INFINITE;
+        for (action, next) in self.children(position, depth) {
+            // One below the highest value, so that an equal one is exact as well.
+            let window = Window { low: highest - 1, high: INFINITE };
+            let value = self.value_for(&next, player, depth - 1, window);
+            if value > highest {
+                best.clear();
+                highest = value;
+            }
+            if value == highest {
+                best.push(action);
+            }
         }
+        best.sort_unstable();
+        best
     }
-    highest
+
+    /// Returns the value of a position for one of the players, by a search of `depth` more plies.
+    fn value_for(&mut self, position: &G::Position, player: Player, depth: u8, window: Window) -> i32 {
+        if let Some(outcome) = self.game.outcome(position) {
+            return value_of(outcome, player, depth);
+        }
+        let to_move = self.game.to_move(position);
+        let mut value = |window| match depth {
+            0 => self.game.heuristic_value(position),
+            1 => self.highest_value(position, to_move, depth, window),
+            _ => self.known_value(position, to_move, depth, window),
+        };
+        if to_move == player { value(window) } else { -value(window.reversed()) }
+    }
+
+    /// Returns the highest value of an action of the player to move, by the table as far as that knows it.
+    fn known_value(&mut self, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
+        let key = (self.game.hash(position), depth);
+        let known = self.table.get(&key).copied().unwrap_or(Window::FULL);
+        if known.low >= window.high || known.low == known.high {
+            return known.low;
+        }
+        if known.high <= window.low {
+            return known.high;
+        }
+        let value = self.highest_value(position, to_move, depth, window);
+        let low = if value > window.low { value } else { known.low };
+        let high = if value < window.high { value } else { known.high };
+        if self.table.len() < TABLE_MAX || self.table.contains_key(&key) {
+            self.table.insert(key, Window { low, high });
+        }
+        value
+    }
+
+    /// Returns the highest value of an action of the player to move.
+    fn highest_value(&mut self, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
+        let mut highest = window.low;
+        for (_, next) in self.children(position, depth) {
+            let value = self.value_for(&next, to_move, depth - 1, Window { low: highest, ..window });
+            highest = highest.max(value);
+            if highest >= window.high {
+                break;
+            }
+        }
+        highest
+    }
+
+    /// Returns the positions after each legal action; where they are searched further, those of high heuristic value
+    /// for the player to move come first, so that the search leaves out more of the others.
+    fn children(&mut self, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
+        let player = self.game.to_move(position);
+        let mut legal = Vec::new();
+        self.game.legal_actions(position, &mut legal);
+        let child = |action| {
+            let mut next = position.clone();
+            self.game.play(&mut next, action);
+            (action, next)
+        };
+        let mut children: Vec<(Action, G::Position)> = legal.into_iter().map(child).collect();
+        if depth > 1 {
+            children.sort_by_cached_key(|(_, next)| Reverse(self.value_for(next, player, 0, Window::FULL)));
+        }
+        children
+    }
 }
 
 /// Returns the value of an outcome that is reached `depth` plies before the end of the search.
@@ -122,30 +177,12 @@ fn value_of(outcome: Outcome, player: Player, depth: u8) -> i32 {
     }
 }
 
-/// Returns the positions after each legal action; where they are searched further, those of high heuristic value for
-/// the player to move come first, so that the search leaves out more of the others.
-fn children<G: Game>(game: &G, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
-    let player = game.to_move(position);
-    let mut legal = Vec::new();
-    game.legal_actions(position, &mut legal);
-    let child = |action| {
-        let mut next = position.clone();
-        game.play(&mut next, action);
-        (action, next)
-    };
-    let mut children: Vec<(Action, G::Position)> = legal.into_iter().map(child).collect();
-    if depth > 1 {
-        children.sort_by_cached_key(|(_, next)| Reverse(value_for(game, next, player, 0, Window::FULL)));
-    }
-    children
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
     use std::ops::ControlFlow;
 
-    use games::{Breakthrough, Othello, TicTacToe, breakthrough, othello};
+    use games::{Breakthrough, ConnectFour, Othello, TicTacToe, breakthrough, othello};
     use rand::SeedableRng;
 
     use super::*;
@@ -183,18 +220,20 @@ mod tests {
             let place = || format!("\n{}", game.render(&position));
             let player = game.to_move(&position);
             let exact = minimax(game, &position, player, depth);
-            assert_eq!(value_for(game, &position, player, depth, Window::FULL), exact, "{}", place());
-            let other = player.opponent();
-            assert_eq!(value_for(game, &position, other, depth, Window::FULL), -exact, "{}", place());
             let low = exact + rng.random_range(-60..60);
             let window = Window { low, high: low + rng.random_range(1..60) };
-            let found = value_for(game, &position, player, depth, window);
+            // One table: what a narrow window leaves there serves the full one.
+            let mut search = Search::new(game);
+            let found = search.value_for(&position, player, depth, window);
             let agrees = match exact {
                 _ if exact <= window.low => found <= window.low,
                 _ if exact >= window.high => found >= window.high,
                 _ => found == exact,
             };
             assert!(agrees, "{found} in {window:?} instead of {exact}{}", place());
+            assert_eq!(search.value_for(&position, player, depth, Window::FULL), exact, "{}", place());
+            let other = player.opponent();
+            assert_eq!(search.value_for(&position, other, depth, Window::FULL), -exact, "{}", place());
             let mut legal = Vec::new();
             game.legal_actions(&position, &mut legal);
             legal.retain(|&action| {
@@ -202,7 +241,7 @@ mod tests {
                 game.play(&mut next, action);
                 minimax(game, &next, player, depth - 1) == exact
             });
-            assert_eq!(best_actions(game, &position, depth), legal, "{}", place());
+            assert_eq!(search.best_actions(&position, depth), legal, "{}", place());
         }
     }
 
@@ -213,6 +252,7 @@ mod tests {
         agrees_with_minimax(&Breakthrough::new(breakthrough::Size::MIN), 3, 20);
         agrees_with_minimax(&Breakthrough::new(breakthrough::Size::MAX), 2, 15);
         agrees_with_minimax(&TicTacToe::new(), 5, 20);
+        agrees_with_minimax(&ConnectFour::new(), 6, 20);
     }
 
     #[test]
@@ -229,7 +269,7 @@ mod tests {
         let game = TicTacToe::new();
         // Cell 1 completes the first row; cell 4 wins too, two plies later.
         let position = game.replay(&[0, 3, 2, 5].map(Action)).unwrap();
-        assert_eq!(best_actions(&game, &position, 9), [Action(1)]);
+        assert_eq!(Search::new(&game).best_actions(&position, 9), [Action(1)]);
     }
 
     /// A search of two plies scores above 90 % against random moves: 40 games on each board.

@@ -302,8 +302,8 @@ mod tests {
         assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
         assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: must be at least 1");
         assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: must be at least 1");
-        assert_eq!(arena(|arena| arena.alphabeta = vec![2, 9]), "arena.alphabeta: is 9, must be from 1 to 8");
-        assert_eq!(arena(|arena| arena.alphabeta = vec![0]), "arena.alphabeta: is 0, must be from 1 to 8");
+        assert_eq!(arena(|arena| arena.alphabeta = vec![2, 15]), "arena.alphabeta: is 15, must be from 1 to 14");
+        assert_eq!(arena(|arena| arena.alphabeta = vec![0]), "arena.alphabeta: is 0, must be from 1 to 14");
         assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
         let hypotheses = arena(|arena| (arena.gate, arena.gate_elo0) = (GateKind::Sprt, 30.0));
         assert!(hypotheses.starts_with("arena.gate_elo0: the hypotheses 30 and 25"), "{hypotheses}");

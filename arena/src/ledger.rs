@@ -15,7 +15,7 @@ use crate::rating::{Pairing, Prior, Rating, rate};
 
 /// The greatest depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
 /// waits.
-pub(crate) const ALPHABETA_DEPTH_MAX: u8 = 8;
+pub(crate) const ALPHABETA_DEPTH_MAX: u8 = 14;
 
 /// The version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn other_names_are_rejected_and_named() {
         for name in
-            ["", "Random", "playouts-", "playouts-0", "playouts--1", "alphabeta-0", "alphabeta-9", "v", "vx", "12"]
+            ["", "Random", "playouts-", "playouts-0", "playouts--1", "alphabeta-0", "alphabeta-15", "v", "vx", "12"]
         {
             let error = name.parse::<Player>().unwrap_err();
             assert!(error.starts_with(&format!("`{name}` is not a player")), "{error}");

@@ -151,6 +151,54 @@ impl<B: Board> Rules<B> {
             != 0
     }
 
+    /// Returns the cells in which one more stone would complete four in a line with these.
+    fn completions(&self, stones: u64) -> u64 {
+        let stride = self.board.stride();
+        let upright = stones << 1 & stones << 2 & stones << 3;
+        [stride - 1, stride, stride + 1].into_iter().fold(upright, |cells, step| {
+            let (after, before) = (stones << step & stones << (2 * step), stones >> step & stones >> (2 * step));
+            let outer = after & stones << (3 * step) | before & stones >> (3 * step);
+            cells | outer | after & stones >> step | before & stones << step
+        }) & self.full()
+    }
+
+    /// Returns the number of lines of four in which none of these cells is missing.
+    fn lines(&self, cells: u64) -> i32 {
+        let stride = self.board.stride();
+        let lines = |step: usize| cells & cells >> step & cells >> (2 * step) & cells >> (3 * step);
+        [1, stride - 1, stride, stride + 1].into_iter().map(|step| lines(step).count_ones().cast_signed()).sum()
+    }
+
+    /// Values the cells that complete a line of the first player against those of the second.
+    ///
+    /// When the other columns are full, the first player gets the cells of odd rows, counted from one, and the second
+    /// those of even rows (Allis 1988, chapter 3). The lowest cell that suits its owner decides a column.
+    fn threats(&self, first: u64, second: u64) -> i32 {
+        let mut value = 0;
+        for column in 0..self.board.columns() {
+            let mut is_decided = false;
+            for row in 0..self.board.rows() {
+                let is_threat = |cells: u64| cells >> (column * self.board.stride() + row) & 1 == 1;
+                for (sign, is_threat, suits) in
+                    [(1, is_threat(first), row % 2 == 0), (-1, is_threat(second), row % 2 == 1)]
+                {
+                    if is_threat {
+                        value += sign
+                            * if is_decided {
+                                3
+                            } else if suits {
+                                30
+                            } else {
+                                8
+                            };
+                        is_decided |= suits;
+                    }
+                }
+            }
+        }
+        value
+    }
+
     /// Reverses the order of the columns.
     fn mirrored(&self, stones: u64) -> u64 {
         let (columns, stride) = (self.board.columns(), self.board.stride());
@@ -244,6 +292,20 @@ impl<B: Board> Game for Rules<B> {
         }
     }
 
+    /// Values the lines that a player can still complete, and the empty cells that complete one.
+    fn heuristic_value(&self, position: &Position) -> i32 {
+        let (own, opponent) = (position.own, position.own ^ position.occupied);
+        let free = self.full() ^ position.occupied;
+        let lines = self.lines(own | free) - self.lines(opponent | free);
+        let [own, opponent] = [own, opponent].map(|stones| self.completions(stones) & free);
+        lines
+            + if self.to_move(position) == Player::First {
+                self.threats(own, opponent)
+            } else {
+                -self.threats(opponent, own)
+            }
+    }
+
     fn action_name(&self, _: &Position, action: Action) -> String {
         (action.0 + 1).to_string()
     }
@@ -329,6 +391,22 @@ mod tests {
         // The three topmost stones of the first column and the lowest of the second are adjacent only in memory.
         assert_eq!(outcome("1112121"), None);
         assert_eq!(outcome("21211111"), None);
+    }
+
+    #[test]
+    fn the_heuristic_value_counts_open_lines_and_completing_cells() {
+        let game = ConnectFour::new();
+        let value = |moves| game.heuristic_value(&after(moves));
+        assert_eq!((game.lines(game.full()), value("")), (69, 0), "the board has 69 lines");
+        assert_eq!(value("1"), -3, "three lines through a corner are closed to the player to move");
+        let cells =
+            |names: &[(usize, usize)]| names.iter().fold(0, |cells, &(column, row)| cells | 1 << (7 * column + row));
+        assert_eq!(game.completions(cells(&[(0, 0), (0, 1), (0, 2)])), cells(&[(0, 3)]));
+        assert_eq!(game.completions(cells(&[(2, 0), (3, 0), (4, 0)])), cells(&[(1, 0), (5, 0)]));
+        assert_eq!(game.completions(cells(&[(0, 5), (1, 4), (3, 2)])), cells(&[(2, 3)]));
+        let (odd, even) = (cells(&[(0, 2)]), cells(&[(0, 3)]));
+        assert_eq!([game.threats(odd, 0), game.threats(even, 0), game.threats(0, even)], [30, 8, -30]);
+        assert_eq!(game.threats(odd, even), 27, "the lower cell decides");
     }
 
     #[test]
