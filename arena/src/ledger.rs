@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use service::directory::{if_exists, replace};
 use weights::WeightsVersion;
 
-use crate::rating::{Pairing, Prior, Rating, rate};
+use crate::rating::{Pairing, Prior, Rating, difference, rate};
+use crate::scale;
 
 /// The greatest depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
 /// waits.
@@ -147,40 +148,59 @@ impl Ledger {
         if a < b { results } else { results.reversed() }
     }
 
-    /// Returns the players with games, and random play, with their ratings from all games that count.
+    /// Returns the players with games, and random play, with their ratings from all games that count. Opponents whose
+    /// strength is [known](scale::elo) have that.
     pub fn ratings(&self) -> Vec<Rated> {
-        self.ratings_over(Player::Random)
+        let Indexed { players, fixed, pairings } = self.indexed();
+        let ratings = rate(players.len(), &fixed, &pairings, Prior::WEAK);
+        players.iter().zip(ratings).rev().map(|(&player, rating)| self.rated(player, rating)).collect()
     }
 
     /// Returns the strength of `player` relative to `other` from all games that count; `None` if one of them has no
     /// games.
     pub fn difference(&self, player: Player, other: Player) -> Option<Rated> {
-        if self.games_of(other) == 0 {
+        if self.games_of(player) == 0 || self.games_of(other) == 0 {
             return None;
         }
-        self.ratings_over(other).into_iter().find(|rated| rated.player == player && rated.games > 0)
+        let Indexed { players, fixed, pairings } = self.indexed();
+        let pair = [player, other].map(|player| index(&players, player));
+        Some(self.rated(player, difference(pair, players.len(), &fixed, &pairings, Prior::WEAK)))
     }
 
-    /// Returns the players with games, and the anchor, whose rating is 0, with their ratings from all games.
-    fn ratings_over(&self, anchor: Player) -> Vec<Rated> {
+    fn rated(&self, player: Player, Rating { elo, low, high }: Rating) -> Rated {
+        Rated { player, elo, low, high, games: self.games_of(player) }
+    }
+
+    fn indexed(&self) -> Indexed {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
-        let players: BTreeSet<Player> = took_part.chain([anchor]).collect();
+        let players: BTreeSet<Player> = took_part.chain([Player::Random]).collect();
         // The newest version first: it has met older ones and the fixed opponents, so that the rows of all versions but
         // a few are short.
         let players: Vec<Player> = players.into_iter().rev().collect();
-        let index = |player: Player| {
-            players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
+        let known = players.iter().enumerate();
+        let fixed =
+            known.filter_map(|(index, &player)| Some((index, scale::elo(&self.game, &player.to_string())?))).collect();
+        let pairing = |(&(a, b), &Results { tally, .. }): (&(Player, Player), &Results)| Pairing {
+            a: index(&players, a),
+            b: index(&players, b),
+            tally,
         };
-        let pairing = |(&(a, b), results): (&(Player, Player), &Results)| {
-            let tally = results.tally;
-            Pairing { a: index(a), b: index(b), tally }
-        };
-        let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
-        let ratings = rate(players.len(), index(anchor), &pairings, Prior::WEAK);
-        let rated =
-            |(&player, Rating { elo, low, high })| Rated { player, elo, low, high, games: self.games_of(player) };
-        players.iter().zip(ratings).rev().map(rated).collect()
+        let pairings = self.results.iter().map(pairing).collect();
+        Indexed { players, fixed, pairings }
     }
+}
+
+/// The games of a ledger by the index of each player.
+struct Indexed {
+    /// The players in descending order.
+    players: Vec<Player>,
+    /// The players of known strength, in Elo; random play is one of them.
+    fixed: Vec<(usize, f64)>,
+    pairings: Vec<Pairing>,
+}
+
+fn index(players: &[Player], player: Player) -> usize {
+    players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
 }
 
 /// A participant of rated games; its name identifies it in files and metrics.

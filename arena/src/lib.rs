@@ -34,9 +34,10 @@ pub mod rating;
 mod regression;
 mod return_ledger;
 pub mod returns;
+mod scale;
 mod setup;
 pub mod solved;
 pub mod sprt;
 mod worker;
 
-pub use process::run;
+pub use process::{measure_last, run};

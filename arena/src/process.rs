@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
+use game::Game as _;
 use games::{GameKind, Recorded};
 use proto::security::Security;
 use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
@@ -16,10 +17,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::{ArenaSection, Config, Settings};
+use crate::ledger::{Ledger, Rated};
 use crate::metrics;
 use crate::outside::{Outside, StartEnvironments};
 use crate::pacer::Environment;
-use crate::worker::Worker;
+use crate::worker::{RATINGS, Worker};
 
 /// The largest accepted weights in bytes; larger ones are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
@@ -96,6 +98,47 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     match thread.join() {
         Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
+    }
+}
+
+/// Measures the last version of a run whose arena has ended: plays its rated games with a whole core, for as long as
+/// `goes_on` returns true, and returns the ratings of all players.
+///
+/// # Errors
+/// As those of [`run`]; unusable weights have no games.
+pub fn measure_last(config: &Config, last: Published, goes_on: impl FnMut() -> bool) -> anyhow::Result<Vec<Rated>> {
+    let mut settings = config.settings()?;
+    settings.arena.cpu_share = 1.0;
+    let Chosen { backend, .. } = choose(&settings)?;
+    let (game, directory) = (settings.game.rules(), settings.run.directory.clone());
+    Worker::open(game.clone(), settings, backend, LastVersion { last: Arc::new(last), goes_on })?.run()?;
+    Ok(Ledger::load(&directory.join(RATINGS), &game.spec().name)?.ratings())
+}
+
+/// The environment of the measuring thread after the end of a run.
+struct LastVersion<F> {
+    last: Arc<Published>,
+    goes_on: F,
+}
+
+impl<F: FnMut() -> bool> Environment for LastVersion<F> {
+    fn newest(&mut self) -> Option<Arc<Published>> {
+        Some(Arc::clone(&self.last))
+    }
+
+    fn now(&mut self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
+        // Nothing is left to measure where the worker would sleep.
+        if duration.is_zero() && (self.goes_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn accept(&mut self, _: &Published) {}
+
+    fn wait_for_weights(&mut self, _: Duration) -> ControlFlow<()> {
+        ControlFlow::Break(())
     }
 }
 

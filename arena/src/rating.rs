@@ -1,8 +1,8 @@
 //! Computation of ratings from results, after Bradley and Terry 1952.
 //!
 //! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half
-//! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at
-//! 0. The first move is not modelled: every opening is played from both sides. Start with `rate`.
+//! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, where those of
+//! some players are known. The first move is not modelled: every opening is played from both sides. Start with `rate`.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::ledger::Tally;
 
 /// Elo points per natural unit: 400 / ln 10.
-const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
+pub(crate) const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 
 /// Half the width of a 95 % interval, in standard deviations.
 pub(crate) const NORMAL_95: f64 = 1.959_963_984_540_054;
@@ -48,7 +48,7 @@ impl Rating {
     /// Returns the strength of the player with these results relative to its opponent, under a weak prior.
     #[must_use]
     pub fn over_opponent(tally: Tally) -> Self {
-        rate(2, 1, &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
+        rate(2, &[(1, 0.0)], &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
     }
 
     /// Returns the strengths of all players relative to the first, which is at 0, from all their games under a weak
@@ -58,7 +58,7 @@ impl Rating {
     /// Without players, or if a pairing names one that does not exist, or a player against itself.
     #[must_use]
     pub fn over_first(players: usize, pairings: &[Pairing]) -> Vec<Self> {
-        rate(players, 0, pairings, Prior::WEAK)
+        rate(players, &[(0, 0.0)], pairings, Prior::WEAK)
     }
 }
 
@@ -78,33 +78,70 @@ impl Prior {
     pub(crate) const WEAK: Self = Self { deviation_elo: 1500.0 };
 }
 
-/// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, with player
-/// `anchor` at 0.
+/// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, where those of
+/// the players in `fixed`, in Elo, are known.
 ///
 /// Intervals come from the curvature at the maximum (the inverse of the observed information) and apply to the
-/// difference to the anchor. The information of the games is divided by their dispersion (quasi-likelihood; McCullagh
-/// and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, relative to that of independent
-/// games without draws.
+/// difference to the fixed players. The information of the games is divided by their dispersion (quasi-likelihood;
+/// McCullagh and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, relative to that of
+/// independent games without draws.
 ///
 /// # Panics
-/// If a pairing names a player that does not exist, or a player against itself.
-pub(crate) fn rate(players: usize, anchor: usize, pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
-    assert!(anchor < players, "the anchor is a player");
-    for pairing in pairings {
-        assert!(pairing.a < players && pairing.b < players && pairing.a != pairing.b, "a pairing is of two players");
+/// If no rating is known, or a pairing names a player that does not exist, or a player against itself.
+pub(crate) fn rate(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
+    let fit = Fit::new(players, fixed, pairings, prior);
+    (0..players).map(|player| fit.rating(&[(player, 1.0)])).collect()
+}
+
+/// Computes the strength of the first player relative to the second, as [`rate`] computes ratings.
+///
+/// # Panics
+/// As [`rate`].
+pub(crate) fn difference(
+    [player, other]: [usize; 2],
+    players: usize,
+    fixed: &[(usize, f64)],
+    pairings: &[Pairing],
+    prior: Prior,
+) -> Rating {
+    Fit::new(players, fixed, pairings, prior).rating(&[(player, 1.0), (other, -1.0)])
+}
+
+/// The maximum of the likelihood, and its curvature there.
+struct Fit<'a> {
+    fixed: &'a [(usize, f64)],
+    strengths: Vec<f64>,
+    /// The Cholesky decomposition of the information.
+    lower: Symmetric,
+}
+
+impl<'a> Fit<'a> {
+    fn new(players: usize, fixed: &'a [(usize, f64)], pairings: &'a [Pairing], prior: Prior) -> Self {
+        for pairing in pairings {
+            assert!(
+                pairing.a < players && pairing.b < players && pairing.a != pairing.b,
+                "a pairing is of two players"
+            );
+        }
+        let precision = (prior.deviation_elo / ELO_PER_UNIT).powi(-2);
+        let model = Model { players, fixed, pairings, links: links(players, fixed, pairings), precision };
+        let strengths = model.maximise();
+        let lower = model.information(&strengths, model.dispersion(&strengths)).cholesky();
+        Self { fixed, strengths, lower }
     }
-    let precision = (prior.deviation_elo / ELO_PER_UNIT).powi(-2);
-    let model = Model { players, anchor, pairings, links: links(players, anchor, pairings), precision };
-    let strengths = model.maximise();
-    let variances = model.information(&strengths, model.dispersion(&strengths)).inverse_diagonal();
-    let rating = |(strength, variance): (&f64, f64)| {
-        let elo = strength * ELO_PER_UNIT;
+
+    /// Returns a sum of strengths with these weights. Its variance is that of the strengths which are not known.
+    fn rating(&self, weights: &[(usize, f64)]) -> Rating {
+        let elo: f64 = weights.iter().map(|&(player, weight)| weight * self.strengths[player] * ELO_PER_UNIT).sum();
+        let mut unknown = vec![0.0; self.strengths.len()];
+        for &(player, weight) in weights {
+            let is_known = self.fixed.iter().any(|&(fixed, _)| fixed == player);
+            unknown[player] = if is_known { 0.0 } else { weight };
+        }
+        let variance: f64 = self.lower.forward(&unknown).iter().map(|value| value * value).sum();
         let half = NORMAL_95 * variance.sqrt() * ELO_PER_UNIT;
         Rating { elo, low: elo - half, high: elo + half }
-    };
-    let mut ratings: Vec<Rating> = strengths.iter().zip(variances).map(rating).collect();
-    ratings[anchor] = Rating { elo: 0.0, low: 0.0, high: 0.0 };
-    ratings
+    }
 }
 
 /// Returns the expected score, 0 to 1, of a player rated `elo` against one rated `opponent_elo`.
@@ -123,7 +160,8 @@ fn ln_sigmoid(x: f64) -> f64 {
 
 struct Model<'a> {
     players: usize,
-    anchor: usize,
+    /// The players whose strengths are known, in Elo.
+    fixed: &'a [(usize, f64)],
     pairings: &'a [Pairing],
     /// The pairs of players to which the prior applies.
     links: Vec<(usize, usize)>,
@@ -131,9 +169,9 @@ struct Model<'a> {
     precision: f64,
 }
 
-/// Returns the pairs of players that have met, each once. In every group of players that no chain of games links to the
-/// anchor, the first is paired with the anchor.
-fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usize)> {
+/// Returns the pairs of players that have met, each once. In every group of players that no chain of games links to a
+/// fixed one, the first is paired with the first fixed player.
+fn links(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing]) -> Vec<(usize, usize)> {
     let met: BTreeSet<_> = pairings.iter().map(|&Pairing { a, b, .. }| (a.min(b), a.max(b))).collect();
     let mut links: Vec<(usize, usize)> = met.into_iter().collect();
     let mut group: Vec<usize> = (0..players).collect();
@@ -142,6 +180,11 @@ fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usi
     };
     for &(a, b) in &links {
         let (from, to) = (group[a], group[b]);
+        join(&mut group, from, to);
+    }
+    let anchor = fixed[0].0;
+    for &(player, _) in fixed {
+        let (from, to) = (group[player], group[anchor]);
         join(&mut group, from, to);
     }
     for player in 0..players {
@@ -155,9 +198,12 @@ fn links(players: usize, anchor: usize, pairings: &[Pairing]) -> Vec<(usize, usi
 }
 
 impl Model<'_> {
-    /// Maximises the likelihood by Newton's method with halved steps; the anchor stays at 0.
+    /// Maximises the likelihood by Newton's method with halved steps.
     fn maximise(&self) -> Vec<f64> {
         let mut strengths = vec![0.0; self.players];
+        for &(player, elo) in self.fixed {
+            strengths[player] = elo / ELO_PER_UNIT;
+        }
         let mut likelihood = self.log_likelihood(&strengths);
         for _ in 0..STEPS_MAX {
             let step = self.information(&strengths, 1.0).solve(&self.gradient(&strengths));
@@ -208,7 +254,9 @@ impl Model<'_> {
             gradient[pairing.a] += pairing.tally.points() - expected;
             gradient[pairing.b] -= pairing.tally.points() - expected;
         }
-        gradient[self.anchor] = 0.0;
+        for &(player, _) in self.fixed {
+            gradient[player] = 0.0;
+        }
         gradient
     }
 
@@ -225,7 +273,7 @@ impl Model<'_> {
     }
 
     /// Returns the negative second derivative of the log-likelihood, with the part of the games divided by
-    /// `dispersion`; the anchor's row is that of the identity.
+    /// `dispersion`; the rows of fixed players are those of the identity.
     fn information(&self, strengths: &[f64], dispersion: f64) -> Symmetric {
         let met = self.pairings.iter().map(|pairing| (pairing.a, pairing.b));
         let mut matrix = Symmetric::zero(self.players, self.links.iter().copied().chain(met));
@@ -241,7 +289,9 @@ impl Model<'_> {
             let expected = sigmoid(strengths[pairing.a] - strengths[pairing.b]);
             couple(pairing.a, pairing.b, pairing.games() * expected * (1.0 - expected) / dispersion);
         }
-        matrix.isolate(self.anchor);
+        for &(player, _) in self.fixed {
+            matrix.isolate(player);
+        }
         matrix
     }
 }
@@ -329,17 +379,7 @@ impl Symmetric {
         lower.back(lower.forward(b))
     }
 
-    /// Computes the diagonal of A⁻¹, column by column: |L⁻¹ eᵢ|².
-    fn inverse_diagonal(self) -> Vec<f64> {
-        let lower = self.cholesky();
-        let column = |index: usize| {
-            let mut unit = vec![0.0; lower.size()];
-            unit[index] = 1.0;
-            lower.forward(&unit).iter().map(|value| value * value).sum()
-        };
-        (0..lower.size()).map(column).collect()
-    }
-
+    /// Returns L⁻¹ · b, whose squared length is bᵀ · A⁻¹ · b.
     fn forward(&self, b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for row in 0..self.size() {

@@ -25,12 +25,12 @@ use crate::matches::{Counted, Failure, Opening, Played};
 use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
-use crate::rating::expected_score;
+use crate::rating::{ELO_PER_UNIT, NORMAL_95, expected_score};
 use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::returns::{self, Returns};
 use crate::setup::Setup;
-use crate::{exhaustive, matches, metrics};
+use crate::{exhaustive, matches, metrics, scale};
 
 /// The number of intervals after which a newer version replaces one that has games left.
 const PATIENCE: u32 = 4;
@@ -41,11 +41,11 @@ const OPENINGS_MAX: u64 = 1 << 14;
 /// The random stream of a version's openings; the streams of its matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// The smallest information assigned to an opponent, which allows for a wrong rating.
+/// The smallest information assigned to a game, which allows for a wrong rating.
 const INFORMATION_MIN: f64 = 0.01;
 
 /// The file of all games in the run directory.
-const RATINGS: &str = "ratings.json";
+pub(crate) const RATINGS: &str = "ratings.json";
 
 /// The folder of earlier versions in the run directory.
 const PAST_VERSIONS: &str = "arena";
@@ -407,11 +407,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
         returns.is_some()
     }
 
-    /// Returns neighbouring fixed opponents that have not met; until they do, only the prior determines their relative
-    /// ratings.
+    /// Returns neighbouring fixed opponents that have not met; until they do, only the prior determines the rating of
+    /// one whose strength is not known.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
-        let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0;
+        let is_known = |player: Player| scale::elo(&self.setup.game.spec().name, &player.to_string()).is_some();
+        let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0 || is_known(pair[1]);
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
     }
 
@@ -514,8 +515,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of
-    /// similar strength with few games so far.
+    /// Returns the opponent of the next match: that which the gate demands, or else the one whose games narrow the
+    /// interval of the player most.
     fn opponent_of(&self, player: Player) -> Player {
         let of_test = self.gate.as_ref().and_then(Gate::opponent);
         if let (Some(opponent), true) = (of_test, self.is_pending()) {
@@ -523,25 +524,33 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         // A version without games is assumed to be as strong as the one before it.
         let before = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
-        let elo = self.elo_of(player).or(before.map(|rated| rated.elo)).unwrap_or(0.0);
-        let information = |opponent: Player| {
-            let expected = expected_score(elo, self.elo_of(opponent).unwrap_or(elo));
-            let games = self.ledger.games_between(player, opponent) as f64;
+        let elo = self.rating_of(player).or(before.copied()).map_or(0.0, |rated| rated.elo);
+        let information = |opponent: Rated| {
             let per_match = 2.0 * self.setup.settings.arena.openings_per_match as f64;
-            expected.mul_add(1.0 - expected, INFORMATION_MIN) / (1.0 + games / per_match)
+            let played = self.ledger.games_between(player, opponent.player) as f64;
+            let of = |games| information(games, elo, &opponent);
+            of(played + per_match) - of(played)
         };
         let past = self.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
         self.fixed_opponents()
             .chain(past)
             // A test that is decided gets no more games: its verdict is final. A match against a player without games
             // shows nothing of the distance to random play.
-            .filter(|&opponent| opponent != player && Some(opponent) != of_test && self.elo_of(opponent).is_some())
+            .filter(|&opponent| opponent != player && Some(opponent) != of_test)
+            .filter_map(|opponent| self.rating_of(opponent))
             .max_by(|&a, &b| information(a).total_cmp(&information(b)))
-            .unwrap_or(Player::Random)
+            .map_or(Player::Random, |opponent| opponent.player)
+    }
+
+    /// Returns the rating of a player that has games, or whose strength is known.
+    fn rating_of(&self, player: Player) -> Option<Rated> {
+        let known = scale::elo(&self.setup.game.spec().name, &player.to_string());
+        let known = known.map(|elo| Rated { player, elo, low: elo, high: elo, games: 0 });
+        known.or_else(|| self.ratings.iter().find(|rated| rated.player == player).copied())
     }
 
     fn elo_of(&self, player: Player) -> Option<f64> {
-        self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.elo)
+        self.rating_of(player).map(|rated| rated.elo)
     }
 
     /// Returns the network of an opponent; `None` unless it is an earlier version.
@@ -636,6 +645,15 @@ impl Current {
     fn player(&self) -> Player {
         Player::Version(self.published.manifest.version)
     }
+}
+
+/// Returns what this many games against an opponent show of the strength of a player with this rating, as the inverse
+/// of a variance in natural units: the noise of the games and the uncertainty of the opponent's own rating add up.
+fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
+    let expected = expected_score(elo, opponent.elo);
+    let deviation = (opponent.high - opponent.low) / (2.0 * NORMAL_95 * ELO_PER_UNIT);
+    let of_games = games * expected.mul_add(1.0 - expected, INFORMATION_MIN);
+    of_games / of_games.mul_add(deviation.powi(2), 1.0)
 }
 
 /// Logs a failed write: a full disk must not stop the measuring.

@@ -10,15 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use arena::config::GateKind;
+use arena::ledger::Player;
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use learner::NetworkSize;
 use learner::libtorch::Cpu;
+use proto::weights::Published;
 use service::Drain;
 
 use crate::deterministic;
+use crate::kept_versions;
 use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report::{self, Origin};
@@ -66,6 +69,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time after a run in which the rated games of its last version may be played.
+const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -172,6 +178,9 @@ fn supervise(
     trained?;
     kept?;
     session.start.succeeded();
+    if let Err(error) = session.measure_last(plan, drain) {
+        session.screen.print(&format!("the last version has too few rated games: {error:#}"));
+    }
     print_report(plan, &session)?;
     match session.last.health.fault {
         Some(fault) => bail!("the run learns nothing: {fault}"),
@@ -229,6 +238,26 @@ impl Session<'_> {
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
         Ok(())
+    }
+
+    /// Plays the rated games of the last version, for which the arena had a share of one core, and records its rating.
+    fn measure_last(&mut self, plan: &Plan, drain: &Drain) -> anyhow::Result<()> {
+        // A run that was interrupted goes on; without a rating there is no arena, or it does not rate.
+        if drain.started() || self.is_gated || self.last.elo.is_none() {
+            return Ok(());
+        }
+        let (manifest, bytes) = kept_versions::kept(self.run, None)?;
+        let (version, bytes) = (manifest.version, bytes.into());
+        self.screen.print(&format!("playing the last rated games of {version}"));
+        let mut config = plan.config.arena();
+        config.run.directory = self.run.path().to_owned();
+        let begin = Instant::now();
+        let goes_on = || begin.elapsed() < MEASURE_MAX && !drain.started();
+        let ratings = arena::measure_last(&config, Published { manifest, bytes }, goes_on)?;
+        let Some(rated) = ratings.iter().find(|rated| rated.player == Player::Version(version)) else { return Ok(()) };
+        (self.last.elo, self.last.elo_low, self.last.elo_high) = (Some(rated.elo), Some(rated.low), Some(rated.high));
+        self.last.rated_games = Some(ratings.iter().map(|rated| rated.games as f64 / 2.0).sum());
+        self.record.append(&self.last)
     }
 
     fn read(&mut self) {

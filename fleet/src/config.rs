@@ -68,26 +68,24 @@ impl Fleet {
     /// # Errors
     /// Those of [`check`](Self::check).
     pub fn check_settings(&self) -> anyhow::Result<()> {
-        let Self { run, environment, search, arena, inference, security, .. } = self.clone();
         self.telemetry.check()?;
-        check_model(&run, &environment, &self.network)?;
-        check_security(&security)?;
-        let here = || security.clone();
-        let outside = || environment.clone();
+        check_model(&self.run, &self.environment, &self.network)?;
+        check_security(&self.security)?;
         self.actor_settings()?;
         self.learner_settings()?;
         self.replay_settings()?;
         self.check_boards()?;
-        inference_server::Config {
-            run: run.clone(),
-            environment: outside(),
-            search: search.clone(),
-            inference,
-            security: here(),
-        }
-        .settings()?;
-        arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
+        let Self { run, environment, search, inference, security, .. } = self.clone();
+        inference_server::Config { run, environment, search, inference, security }.settings()?;
+        self.arena().settings()?;
         Ok(())
+    }
+
+    /// Returns the sections that the arena reads.
+    #[must_use]
+    pub fn arena(&self) -> arena::config::Config {
+        let Self { run, environment, search, arena, security, .. } = self.clone();
+        arena::config::Config { run, environment, search, arena, security }
     }
 
     /// Checks the settings of actors and replay servers of the boards beside that of `run.game`; the learner's settings

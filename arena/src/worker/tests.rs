@@ -16,12 +16,13 @@ use service::config::RunSection;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::{Current, Worker};
+use super::{Current, Worker, information};
 use crate::chain::Chain;
 use crate::config::{ArenaSection, Config, GateKind};
-use crate::ledger::{Ledger, Player, Tally};
+use crate::ledger::{Ledger, Player, Rated, Tally};
 use crate::pacer::Environment;
 use crate::past_versions::{Limits, PastVersions};
+use crate::rating::ELO_PER_UNIT;
 
 mod learned;
 mod regressions;
@@ -215,13 +216,25 @@ fn every_version_plays_its_games_and_all_are_on_disk() {
 }
 
 #[test]
-fn games_are_played_against_opponents_of_like_strength_and_earlier_versions_are_among_them() {
+fn an_earlier_version_is_met_where_the_fixed_opponents_are_far_away() {
     let stage = Stage::new();
-    stage.run([version(1), version(2)], FOR_EVER);
-    let between = |a, b| stage.ledger().games_between(a, b);
     let (one, two) = (Player::Version(WeightsVersion(1)), Player::Version(WeightsVersion(2)));
-    assert!(between(one, Player::Random) + between(one, Player::Playouts { simulations: 10 }) > 0);
-    assert!(between(one, two) > 0, "{:?}", stage.ledger());
+    let mut ledger = stage.ledger();
+    for opponent in [Player::Random, Player::Playouts { simulations: 10 }] {
+        ledger.add(one, opponent, Tally { pairs: [0, 0, 0, 0, 100] });
+    }
+    stage.save(&ledger);
+    stage.run([version(1), version(2)], FOR_EVER);
+    assert!(stage.ledger().games_between(one, two) > 0, "{:?}", stage.ledger());
+}
+
+#[test]
+fn an_opponent_with_a_wide_interval_shows_less() {
+    let rated = |elo, half| Rated { player: Player::Random, elo, low: elo - half, high: elo + half, games: 0 };
+    let [sure, unsure, far] =
+        [rated(0.0, 0.0), rated(0.0, 200.0), rated(600.0, 0.0)].map(|at| information(16.0, 0.0, &at));
+    assert!(sure > 1.5 * unsure && unsure > far, "{sure} {unsure} {far}");
+    assert!(sure.recip().sqrt() * ELO_PER_UNIT < 90.0, "16 games of equals leave 87 Elo: {sure}");
 }
 
 #[test]

@@ -225,7 +225,7 @@ mod tests {
             ("first@new", "a version behind `@`"),
             ("first:many", "simulations behind `:`"),
             ("random:50", "a budget behind a run only"),
-            ("alphabeta-20", "a depth from 1 to 8"),
+            ("alphabeta-20", "a depth from 1 to 14"),
             ("playouts-0", "expected `random`"),
         ] {
             let error = text.parse::<Entry>().unwrap_err();
