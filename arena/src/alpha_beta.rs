@@ -17,7 +17,7 @@ const WIN: i32 = 2 * HEURISTIC_MAX;
 /// An absolute value above that of every position.
 const INFINITE: i32 = 2 * WIN;
 
-/// The number of positions in the table of a search; when it is full, further ones are searched without it.
+/// The number of positions in the table of a search. A full table takes no new position.
 const TABLE_MAX: usize = 1 << 20;
 
 /// Searches with alpha-beta and the heuristic value of the game, instead of a network and playouts.
@@ -116,7 +116,7 @@ impl<'a, G: Game> Search<'a, G> {
         if to_move == player { value(window) } else { -value(window.reversed()) }
     }
 
-    /// Returns the highest value of an action of the player to move, by the table as far as that knows it.
+    /// Returns the highest value of an action of the player to move, from the table if the bounds there suffice.
     fn known_value(&mut self, position: &G::Position, to_move: Player, depth: u8, window: Window) -> i32 {
         let key = (self.game.hash(position), depth);
         let known = self.table.get(&key).copied().unwrap_or(Window::FULL);
@@ -148,8 +148,8 @@ impl<'a, G: Game> Search<'a, G> {
         highest
     }
 
-    /// Returns the positions after each legal action; where they are searched further, those of high heuristic value
-    /// for the player to move come first, so that the search leaves out more of the others.
+    /// Returns the position after each legal action. Before a deeper search they are sorted by descending heuristic
+    /// value for the player to move, so that more of them are left out.
     fn children(&mut self, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
         let player = self.game.to_move(position);
         let mut legal = Vec::new();

@@ -101,11 +101,11 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the last version of a run whose arena has ended: plays its rated games with a whole core, for as long as
-/// `goes_on` returns true, and returns the ratings of all players.
+/// Measures the last version of a run after the end of the arena process: plays the missing rated games with a whole
+/// core, for as long as `goes_on` returns true, and returns the ratings of all players.
 ///
 /// # Errors
-/// As those of [`run`]; unusable weights have no games.
+/// As [`run`]. Unusable weights get no games.
 pub fn measure_last(config: &Config, last: Published, goes_on: impl FnMut() -> bool) -> anyhow::Result<Vec<Rated>> {
     let mut settings = config.settings()?;
     settings.arena.cpu_share = 1.0;

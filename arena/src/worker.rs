@@ -407,8 +407,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         returns.is_some()
     }
 
-    /// Returns neighbouring fixed opponents that have not met; until they do, only the prior determines the rating of
-    /// one whose strength is not known.
+    /// Returns neighbouring fixed opponents that have not met, the stronger of unknown strength: only the prior would
+    /// determine the rating there.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let is_known = |player: Player| scale::elo(&self.setup.game.spec().name, &player.to_string()).is_some();
@@ -515,8 +515,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Returns the opponent of the next match: that which the gate demands, or else the one whose games narrow the
-    /// interval of the player most.
+    /// Returns the opponent of the next match: the opponent of a pending test of the gate, or else the opponent that
+    /// narrows the interval of the player most.
     fn opponent_of(&self, player: Player) -> Player {
         let of_test = self.gate.as_ref().and_then(Gate::opponent);
         if let (Some(opponent), true) = (of_test, self.is_pending()) {
@@ -542,7 +542,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             .map_or(Player::Random, |opponent| opponent.player)
     }
 
-    /// Returns the rating of a player that has games, or whose strength is known.
+    /// Returns the rating of a player with games, or of known strength.
     fn rating_of(&self, player: Player) -> Option<Rated> {
         let known = scale::elo(&self.setup.game.spec().name, &player.to_string());
         let known = known.map(|elo| Rated { player, elo, low: elo, high: elo, games: 0 });

@@ -70,7 +70,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time after a run in which the rated games of its last version may be played.
+/// The longest time for rated games of the last version after a run.
 const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
@@ -240,7 +240,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Plays the rated games of the last version, for which the arena had a share of one core, and records its rating.
+    /// Plays the rated games that the arena left to the last version, with a whole core, and records the rating.
     fn measure_last(&mut self, plan: &Plan, drain: &Drain) -> anyhow::Result<()> {
         // A run that was interrupted goes on; without a rating there is no arena, or it does not rate.
         if drain.started() || self.is_gated || self.last.elo.is_none() {

@@ -151,7 +151,7 @@ impl<B: Board> Rules<B> {
             != 0
     }
 
-    /// Returns the cells in which one more stone would complete four in a line with these.
+    /// Returns the cells in which one more stone would complete four in a line with `stones`.
     fn completions(&self, stones: u64) -> u64 {
         let stride = self.board.stride();
         let upright = stones << 1 & stones << 2 & stones << 3;
@@ -162,7 +162,7 @@ impl<B: Board> Rules<B> {
         }) & self.full()
     }
 
-    /// Returns the number of lines of four in which none of these cells is missing.
+    /// Returns the number of lines of four within `cells`.
     fn lines(&self, cells: u64) -> i32 {
         let stride = self.board.stride();
         let lines = |step: usize| cells & cells >> step & cells >> (2 * step) & cells >> (3 * step);
@@ -171,8 +171,9 @@ impl<B: Board> Rules<B> {
 
     /// Values the cells that complete a line of the first player against those of the second.
     ///
-    /// When the other columns are full, the first player gets the cells of odd rows, counted from one, and the second
-    /// those of even rows (Allis 1988, chapter 3). The lowest cell that suits its owner decides a column.
+    /// When all other columns are full, the first player gets the cells of odd rows, counted from one, and the second
+    /// player the cells of even rows (Allis 1988, chapter 3). The lowest such cell of either player decides a column.
+    /// The weights were chosen by the accuracy of searches to depth 8.
     fn threats(&self, first: u64, second: u64) -> i32 {
         let mut value = 0;
         for column in 0..self.board.columns() {
@@ -183,14 +184,12 @@ impl<B: Board> Rules<B> {
                     [(1, is_threat(first), row % 2 == 0), (-1, is_threat(second), row % 2 == 1)]
                 {
                     if is_threat {
-                        value += sign
-                            * if is_decided {
-                                3
-                            } else if suits {
-                                30
-                            } else {
-                                8
-                            };
+                        let weight = match (is_decided, suits) {
+                            (true, _) => 3,
+                            (false, true) => 30,
+                            (false, false) => 8,
+                        };
+                        value += sign * weight;
                         is_decided |= suits;
                     }
                 }
@@ -298,12 +297,10 @@ impl<B: Board> Game for Rules<B> {
         let free = self.full() ^ position.occupied;
         let lines = self.lines(own | free) - self.lines(opponent | free);
         let [own, opponent] = [own, opponent].map(|stones| self.completions(stones) & free);
-        lines
-            + if self.to_move(position) == Player::First {
-                self.threats(own, opponent)
-            } else {
-                -self.threats(opponent, own)
-            }
+        match self.to_move(position) {
+            Player::First => lines + self.threats(own, opponent),
+            Player::Second => lines - self.threats(opponent, own),
+        }
     }
 
     fn action_name(&self, _: &Position, action: Action) -> String {
