@@ -148,8 +148,8 @@ impl Ledger {
         if a < b { results } else { results.reversed() }
     }
 
-    /// Returns the ratings of random play and of all players with games, from all games that count. An opponent of
-    /// [known strength](scale::elo) keeps it.
+    /// Returns the ratings of random play and of all players with games, from all games that count. An opponent
+    /// of known strength keeps it.
     pub fn ratings(&self) -> Vec<Rated> {
         let Indexed { players, fixed, pairings } = self.indexed();
         let ratings = rate(players.len(), &fixed, &pairings, Prior::WEAK);

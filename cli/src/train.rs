@@ -256,6 +256,8 @@ impl Session<'_> {
         let ratings = arena::measure_last(&config, Published { manifest, bytes }, goes_on)?;
         let Some(rated) = ratings.iter().find(|rated| rated.player == Player::Version(version)) else { return Ok(()) };
         (self.last.elo, self.last.elo_low, self.last.elo_high) = (Some(rated.elo), Some(rated.low), Some(rated.high));
+        let opponents = ratings.iter().filter(|rated| !matches!(rated.player, Player::Random | Player::Version(_)));
+        self.last.opponents.extend(opponents.map(|rated| (rated.player.to_string(), rated.elo)));
         self.last.rated_games = Some(ratings.iter().map(|rated| rated.games as f64 / 2.0).sum());
         self.record.append(&self.last)
     }

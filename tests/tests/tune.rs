@@ -210,7 +210,7 @@ fn a_row_and_its_mirror_make_the_positions_of_the_budget_and_the_report_follows_
         }
         assert_eq!(field(row, "distinct/empty/24-"), "", "no game of tic-tac-toe is so long");
     }
-    assert!(ran.contains("row 3 + is complete: accuracy raw "), "{ran}");
+    assert!(ran.contains("row 3 + is complete: optimal raw "), "{ran}");
     // The pair is complete, and nothing runs again.
     assert!(ablate(&["--rows", "3"]).contains("study screen: 0 pairs to run"));
     fs::remove_dir_all(folder.path().join("screen/trials")).unwrap();

@@ -101,9 +101,11 @@ fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
 fn insert(row: &mut Row, search: &str, accuracy: &Accuracy) {
     let bands = accuracy.bands.iter().map(|band| (band.band.as_str(), &band.tally));
     for (band, tally) in bands.chain([("overall", &accuracy.overall)]) {
-        row.0.insert(format!("accuracy/{search}/optimal/{band}"), tally.optimal_share().to_string());
-        let error =
-            tally.value_error().map(|error| (format!("accuracy/{search}/value_error/{band}"), error.to_string()));
-        row.0.extend(error);
+        let shares = [("optimal", tally.optimal_share()), ("preserving", tally.outcome_preserving_share())]
+            .map(|(of, x)| (of, Some(x)));
+        let measures = shares.into_iter().chain([("value_error", tally.value_error())]);
+        let measures = measures
+            .filter_map(|(measure, value)| Some((format!("accuracy/{search}/{measure}/{band}"), value?.to_string())));
+        row.0.extend(measures);
     }
 }

@@ -10,9 +10,11 @@ use crate::screen::MISSING;
 use crate::table::aligned;
 
 /// The shares by which runs are compared, in points: names and columns.
-const SHARES: [(&str, &str); 3] = [
-    ("accuracy raw", "accuracy/raw/optimal/overall"),
+const SHARES: [(&str, &str); 5] = [
+    ("optimal raw", "accuracy/raw/optimal/overall"),
     ("with search", "accuracy/search/optimal/overall"),
+    ("outcome kept raw", "accuracy/raw/preserving/overall"),
+    ("with search", "accuracy/search/preserving/overall"),
     ("distinct", "distinct/overall"),
 ];
 /// The rates that are compared where each run has the machine for itself, in percent: names and columns.

@@ -21,8 +21,10 @@ pub(super) const COLUMNS_AFTER: [&str; 9] =
 fn metrics() -> impl Iterator<Item = String> {
     let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
     let bands = |search| {
-        let bands = ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/optimal/{band}"));
-        bands.into_iter().chain([format!("accuracy/{search}/value_error/overall")])
+        let bands = move |measure| {
+            ["overall", "early", "middle", "late"].map(|band| format!("accuracy/{search}/{measure}/{band}"))
+        };
+        ["optimal", "preserving"].into_iter().flat_map(bands).chain([format!("accuracy/{search}/value_error/overall")])
     };
     distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
 }

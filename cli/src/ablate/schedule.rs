@@ -7,7 +7,7 @@ use super::design::{Pair, Run};
 use super::rows::{Row, Rows};
 use super::study::Study;
 use crate::screen::number;
-use crate::tune::{Report, Runner};
+use crate::tune::{Budget, Report, Runner};
 
 /// Runs and measures the runs of a study, which have numbers.
 pub(super) trait Laboratory: Runner {
@@ -178,7 +178,9 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
             let Report { measurements, end } = self.laboratory.poll(run)?;
             running.used = measurements.last().map_or(running.used, |measurement| measurement.budget);
             let is_enough = running.used >= full;
-            if is_enough && end.is_none() && !std::mem::replace(&mut running.is_stopped, true) {
+            // A run of some minutes ends by itself, after the last version has played its rated games.
+            let must_stop = is_enough && matches!(budget, Budget::Positions { .. });
+            if must_stop && end.is_none() && !std::mem::replace(&mut running.is_stopped, true) {
                 self.laboratory.stop(run);
             }
             running.has_ended = end.is_some();
