@@ -1,9 +1,9 @@
-//! `zerofleet ablate`: measures the effect of switches of a run, by runs in pairs that are compared with each other.
+//! `zerofleet ablate`: measures the effects of switches by comparing runs in pairs.
 //!
-//! A [`Study`](study::Study) names the switches and the design, whose pairs [`design`] lists. The
-//! [`Schedule`](schedule::Schedule) runs them in a [`Laboratory`](schedule::Laboratory), as `zerofleet tune` runs its
-//! trials, and appends each result to the [`Rows`](rows::Rows) of a file, from which alone a study goes on and
-//! [`report`] computes the effects.
+//! A [`Study`](study::Study) names the switches and the design; [`design`] lists the pairs. The
+//! [`Schedule`](schedule::Schedule) runs the pairs in a [`Laboratory`](schedule::Laboratory), as `zerofleet tune`
+//! runs trials, and appends each result to the [`Rows`](rows::Rows) of a file. A study resumes, and [`report`]
+//! computes the effects, from that file alone.
 
 mod design;
 mod effects;
@@ -27,22 +27,26 @@ use rows::Rows;
 use schedule::Schedule;
 use study::Study;
 
-/// Measures the effect of switches of a run: pairs of runs that differ in them (docs/ablation.md).
+/// Measures the effects of switches by pairs of runs (docs/ablation.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// The study file (TOML). A study that was interrupted goes on with the runs that its rows lack.
+    /// The study file (TOML).
+    ///
+    /// An interrupted study resumes with the runs that are missing from the file of rows.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Folder of all runs; the study has a folder of its name below.
+    /// Directory of all runs; the study has a subdirectory of the same name.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 
-    /// The file of rows [default: that of the study file, or rows.csv in the folder of the study].
+    /// The file of rows [default: from the study file, or rows.csv].
+    ///
+    /// Without an entry in the study file, rows.csv lies in the directory of the study.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Run only the pairs with these rows, both ends included: `3..5`, or `3`.
+    /// Run only the pairs with these rows, inclusive: `3..5`, or `3`.
     #[arg(long, value_name = "N..M", value_parser = rows_between)]
     rows: Option<[usize; 2]>,
 
@@ -50,20 +54,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     pieces: Option<usize>,
 
-    /// Start no further run after so many minutes; runs under way go on.
+    /// Start no further run after N minutes; runs under way continue.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
 
-    /// Check the study file and print what it means, and start nothing.
+    /// Check the study file, print the plan and start nothing.
     #[arg(long)]
     check: bool,
 
-    /// Print the effects that follow from the rows so far, and start nothing.
+    /// Print the effects from the rows so far and start nothing.
     #[arg(long, conflicts_with = "check")]
     report: bool,
 }
 
-/// Parses the ends of a range.
+/// Parses an inclusive range, `3..5` or `3`.
 fn rows_between(text: &str) -> Result<[usize; 2], String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let ends = first.parse().ok().zip(last.parse().ok()).filter(|(first, last)| (1..=*last).contains(first));
@@ -74,7 +78,7 @@ impl Args {
     /// Runs the pairs of the study, or prints the report.
     ///
     /// # Errors
-    /// An invalid study file, a folder in use, or a run that failed.
+    /// An invalid study file, a directory in use, or a run that failed.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let study = Study::read(&self.file)?;
         if self.check {

@@ -1,4 +1,4 @@
-//! Parses the command line, in which a negative number is the value of an option.
+//! Parses the command line, where a negative number is the value of an option.
 
 use std::ffi::OsString;
 
@@ -17,8 +17,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, Er
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Lets every option of a command and of those below it take a negative number, so that its range is reported, and not
-/// an unknown option.
+/// Lets every option of a command and all subcommands take a negative number. The error then reports the range
+/// instead of an unknown option.
 fn with_negative_numbers(command: Command) -> Command {
     let takes_values = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
     command
@@ -26,7 +26,7 @@ fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// Gives the reason for which a negative number is invalid where only its first character was.
+/// Gives the reason for a refused negative number where the error only mentions an invalid digit.
 fn with_reason(error: Error) -> Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -1,7 +1,7 @@
-//! `zerofleet bench`: runs the program `zerofleet-bench` from the folder of this program.
+//! `zerofleet bench`: runs the program `zerofleet-bench` from the directory of this program.
 //!
-//! `zerofleet` is not linked with libtorch, and `zerofleet-bench` is: `zerofleet` starts on a machine without libtorch,
-//! and reports the missing library and its remedy in place of the dynamic loader's message.
+//! Only `zerofleet-bench` links libtorch. `zerofleet` therefore starts on a machine without libtorch, and reports the
+//! missing library with a remedy instead of the dynamic loader's message.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,22 +10,22 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, bail};
 use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
 
-/// Runs the benchmarks of `zerofleet-bench`, a separate program, with these arguments.
+/// Runs the benchmarks of `zerofleet-bench`, a separate program.
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// The benchmark and its options; see `--help`.
+    /// The benchmark and options for it; see `--help`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
 
 impl Args {
-    /// The benchmark of this name with its options.
+    /// Returns the arguments for `benchmark` with `options`.
     pub(crate) fn of(benchmark: &str, options: Vec<OsString>) -> Self {
         Self { arguments: std::iter::once(benchmark.into()).chain(options).collect() }
     }
 
-    /// Runs `zerofleet-bench` with this terminal; returns its exit status.
+    /// Runs `zerofleet-bench` on this terminal, and returns the exit status.
     ///
     /// # Errors
     /// The program was not built, or the loader finds no libtorch for it; the error names the command to run.

@@ -1,4 +1,4 @@
-//! Loads the credentials with which commands connect to a live server.
+//! Loads the credentials for connections from commands to a live server.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,18 @@ use serde::{Deserialize, Serialize};
 use service::SecuritySection;
 use service::config::Sources;
 
-/// The arguments that name a live server, and the credentials for it.
+/// Arguments that name a live server and the credentials for it.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LiveServer {
     /// Endpoint of a live server: `http://127.0.0.1:7001`, or `https`.
     #[arg(long, value_name = "ENDPOINT")]
     server: String,
-    /// Run file whose section [security] holds the authorities, client certificate and token.
+    /// Run file with authorities, client certificate and token in [security].
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
-    /// Overrides one key of it: `--set security.ca=ca.pem`; may be repeated.
+    /// Overrides one key of that file: `--set security.ca=ca.pem`.
+    ///
+    /// May be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "server")]
     sets: Vec<String>,
 }
@@ -31,10 +33,10 @@ struct SecurityOnly {
 }
 
 impl LiveServer {
-    /// Sets the credentials of every channel of this process, and returns the endpoint.
+    /// Sets the credentials for every channel of this process, and returns the endpoint.
     ///
     /// # Errors
-    /// An invalid key, a file that cannot be read, an `https` endpoint without `security.ca`.
+    /// An invalid key, a file that cannot be read, or an `https` endpoint without `security.ca`.
     pub(crate) fn reach(&self) -> anyhow::Result<&str> {
         let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
         let SecurityOnly { security } = sources.layers()?.load()?;
@@ -44,10 +46,10 @@ impl LiveServer {
     }
 }
 
-/// Sets the credentials of every channel of this process to those of a run, and returns the scheme of its servers.
+/// Uses a run's credentials for every channel of this process. Returns the scheme of the run's servers.
 ///
 /// # Errors
-/// An invalid configuration, a file that cannot be read.
+/// An invalid configuration or a file that cannot be read.
 pub(crate) fn reach_run(run: &RunDirectory) -> anyhow::Result<&'static str> {
     let SecurityOnly { security } = load_run(run)?;
     use_credentials(&security)?;

@@ -1,12 +1,12 @@
 //! Lines of CSV (RFC 4180).
 
-/// Returns the fields as a line, each quoted if it must be.
+/// Returns `fields` as a line, with quotes only where needed.
 pub(crate) fn line<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> String {
     let fields: Vec<String> = fields.into_iter().map(|field| quoted(field.as_ref())).collect();
     fields.join(",") + "\n"
 }
 
-/// Returns the fields of a line that [`line`] has made of fields without line ends.
+/// Returns the fields of a line from [`line`]. No field may contain a line break.
 pub(crate) fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();

@@ -1,10 +1,10 @@
-//! `zerofleet train --deterministic`: plays, stores and trains in one process, in an order that no clock and no number
-//! of threads changes, so that a run file and a seed give the same weights bit for bit.
+//! `zerofleet train --deterministic`: plays, stores and trains in one process. The order of events depends neither on
+//! the clock nor on the number of threads, so that a run file and a seed give the same weights bit for bit.
 //!
-//! For each version every game plays the same number of episodes to their end with its weights; their trajectories
-//! enter the replay table; then as many training steps are taken as the ratio of samples to inserts allows, and the
-//! next version is published. A version follows from the checkpoint of the one before alone: an interrupted run goes on
-//! from there and equals one that was not interrupted.
+//! For each version, every game plays the same number of complete episodes with the current weights. The trajectories
+//! enter the replay table, training takes as many steps as the ratio of samples to inserts allows, and the next
+//! version is published. A version follows from the previous checkpoint alone: an interrupted run resumes there and
+//! equals an uninterrupted one.
 
 #![allow(clippy::print_stdout, reason = "a person reads the versions")]
 
@@ -48,30 +48,30 @@ use crate::printed_command;
 use self_play::{SLOTS, SelfPlay};
 use window::{Totals, Window};
 
-/// The file of a run's deterministic state in a checkpoint.
+/// Checkpoint file with the deterministic state.
 const STATE: &str = "deterministic.json";
-/// The file of the trajectories in a checkpoint.
+/// Checkpoint file with the trajectories.
 const TRAJECTORIES: &str = "trajectories.bin";
-/// The table of versions in the run's folder.
+/// The table of versions in the run directory.
 const VERSIONS: &str = "versions.csv";
-/// Mixed into the seed of the run: the draws of samples and of symmetries differ from those of self-play.
+/// Mixed into the run seed, so that sample and symmetry draws differ from the draws of self-play.
 const SAMPLES_SEED: u64 = 0x0073_616D_706C_6573;
 
-/// The state of a run beside trainer and trajectories.
+/// The state of a run except for trainer and trajectories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
     version: WeightsVersion,
     totals: Totals,
-    /// Training steps tried, including refused ones: the number of the next draw.
+    /// Training steps tried, including refused steps: the number of the next draw.
     draws: u64,
     episodes_per_version: u64,
-    /// The instructions that evaluate and train; others round differently.
+    /// Instruction sets for evaluation and training. A run keeps both, since other instructions round differently.
     evaluator: String,
     trainer: String,
 }
 
-/// What happened in a version.
+/// Results of one version, for a line of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct Summary {
     version: WeightsVersion,
@@ -94,11 +94,11 @@ struct Run {
     trajectories: Vec<Trajectory>,
     state: State,
     positions: u64,
-    /// The weights of the current version.
+    /// Weights of the current version.
     published: Published,
 }
 
-/// Trains until the run has published this many versions, the untrained one included, or a signal requests a stop.
+/// Trains until the run has published `versions` versions, including the untrained one, or a signal requests a stop.
 pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
     let before = plan.run.path().join(VERSIONS);
     let is_new = !before.exists();
@@ -107,9 +107,9 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
         "run {} was begun without --deterministic; choose another --run",
         plan.run.name()
     );
-    // A refused run leaves no folder.
+    // A refused run leaves no directory.
     check(&plan.config)?;
-    // This program evaluates and trains on the CPU whatever devices the run names, so those are no obstacles.
+    // This program evaluates and trains on the CPU, so that no configured device is an obstacle.
     let programs = Programs { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() };
     feasibility::check(&plan.config, plan.progress.inference, &programs)?;
     let mut start = SessionStart::new(plan)?;
@@ -147,8 +147,7 @@ fn line(Summary { version, training_step, episodes, items, losses, digest }: &Su
     format!("version {version}: {episodes} episodes, {items} positions held, step {training_step}{loss}, {digest}")
 }
 
-/// Adds a line to the table of versions. A version that is made again after an interruption has a second line, which
-/// equals the first.
+/// Adds a line to the table of versions. A version that is repeated after an interruption has a second, equal line.
 fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     let Summary { version, training_step, episodes, items, losses, digest } = summary;
     let is_new = !path.exists();
@@ -165,7 +164,7 @@ fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))
 }
 
-/// Refuses a run that was begun deterministically, in which other processes would change the order of events.
+/// Refuses a run that was started with --deterministic: other processes would change the order of events.
 pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
     let name = run.name();
     ensure!(
@@ -175,7 +174,7 @@ pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that nothing in the configuration depends on time, on another process or on what a checkpoint does not hold.
+/// Checks that nothing in the configuration depends on time, other processes or state outside the checkpoint.
 fn check(config: &Config) -> Result<(), ConfigError> {
     let (settings, replay) = (config.learner_settings()?, config.replay_settings()?);
     let table = replay.tables[0].table;
@@ -213,14 +212,14 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the variant of the kernel that evaluates in float32 with the widest instructions of this CPU.
+/// Returns the float32 kernel variant with the widest instructions of this CPU.
 fn evaluating_kernel() -> KernelVariant {
     use KernelVariant::{Avx2F32, Avx512F32, NeonF32, PortableF32};
     [Avx512F32, Avx2F32, NeonF32].into_iter().find(|variant| variant.is_available()).unwrap_or(PortableF32)
 }
 
 impl Run {
-    /// Begins a run, or goes on from its newest checkpoint.
+    /// Starts a run, or resumes from the latest checkpoint.
     fn open(
         config: &Config,
         directory: PathBuf,
@@ -309,11 +308,11 @@ impl Run {
         })
     }
 
-    /// Plays with the current version, trains, and publishes the next one; `None` if `stop` returned true before that,
-    /// which leaves the newest checkpoint as it was.
+    /// Plays with the current version, trains, and publishes the next one. Returns `None` if `stop` returns true
+    /// first; the latest checkpoint is then unchanged.
     ///
     /// # Errors
-    /// A network that cannot be evaluated, three steps in a row that are not finite, a folder that cannot be written.
+    /// A network that cannot be evaluated, three non-finite steps in a row, or a directory that cannot be written.
     fn next_version(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> anyhow::Result<Option<Summary>> {
         let version = self.state.version;
         let per_slot = self.state.episodes_per_version / SLOTS;
@@ -339,7 +338,7 @@ impl Run {
         self.state.totals = window.totals();
         self.trajectories = window.trajectories();
         self.published = published(&self.trainer, self.state.version, &self.architecture)?;
-        // The checkpoint decides: weights without one are written again.
+        // The checkpoint decides: weights without a checkpoint are written again.
         self.checkpoints.write(&self.checkpoint()?).context("write the checkpoint")?;
         self.files.write(&self.published.manifest, &self.published.bytes)?;
         Ok(Some(Summary {
@@ -352,8 +351,7 @@ impl Run {
         }))
     }
 
-    /// The number of steps after which the ratio of samples to inserts is the configured one, none before the table
-    /// holds its minimum.
+    /// Training steps due to reach the configured ratio of samples to inserts; 0 until the table holds the minimum.
     fn steps_due(&self, inserted_items: u64) -> u64 {
         let limiter = self.table.rate_limiter;
         if inserted_items < limiter.min_items {
@@ -363,7 +361,7 @@ impl Run {
         ((samples / self.settings.learner.batch_size as f64) as u64).saturating_sub(self.state.draws)
     }
 
-    /// Takes a training step on a batch of the window; `None` if it was not finite and changed nothing.
+    /// Takes a training step on a batch from the window; `None` if the step was not finite and changed nothing.
     fn step(&mut self, window: &mut Window) -> anyhow::Result<Option<Losses>> {
         let mut rng = ChaCha8Rng::seed_from_u64(mix(self.settings.run.seed ^ SAMPLES_SEED));
         rng.set_stream(self.state.draws);
@@ -406,7 +404,7 @@ impl Run {
     }
 }
 
-/// Returns the averaged weights of a trainer as this version.
+/// Returns the trainer's averaged weights as `version`.
 fn published(
     trainer: &training_cpu::Trainer,
     version: WeightsVersion,
@@ -434,7 +432,7 @@ fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
     serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} of the checkpoint"))
 }
 
-/// Refuses to go on with something else than the run began with.
+/// Refuses to resume with a value that differs from the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
     ensure!(before == now, "{what} of the run is {before}, not {now}; results would differ");
     Ok(())
@@ -449,7 +447,7 @@ mod tests {
 
     use super::*;
 
-    /// A run of a small network on tic-tac-toe, whose versions take a few training steps each.
+    /// Returns the configuration of a small network on tic-tac-toe, with a few training steps per version.
     fn config(more: &[&str]) -> Config {
         let sets = [
             "run.game=tic_tac_toe",
@@ -473,7 +471,7 @@ mod tests {
         Run::open(config, run, checkpoints, Some(SLOTS)).unwrap()
     }
 
-    /// Makes versions until the run has `versions`; returns the summary of each.
+    /// Trains until the run has `versions` versions, and returns the summary of each.
     fn train(run: &mut Run, versions: u64) -> Vec<Summary> {
         let mut summaries = Vec::new();
         while run.state.version.0 < versions {
@@ -510,7 +508,7 @@ mod tests {
     fn an_interrupted_run_equals_one_that_was_not_interrupted() {
         let config = config(&["replay.capacity_items=900", "replay.window_items_min=600"]);
         let whole = trained(&config, 5);
-        // Stops while playing, while training, and between versions; the process ends each time.
+        // Stops during play, during training and between versions; the process exits each time.
         for stop_at in [3, 40, usize::MAX] {
             let folder = tempfile::tempdir().unwrap();
             let mut run = open(&config, &folder);

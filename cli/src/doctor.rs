@@ -1,7 +1,7 @@
-//! `zerofleet doctor`: one page about what a run would find on this machine.
+//! `zerofleet doctor`: a page about this machine as the host of a run.
 //!
-//! `machine` reads the system and lets the program `learner` try the devices, and `findings` judges both: a fault
-//! stops a run, a note does not. `page` formats them. It starts no process of a run and changes nothing.
+//! `machine` reads the system and lets the program `learner` try the devices. `findings` judges both: a fault stops a
+//! run, a note does not. `page` formats the findings. The doctor starts no process of a run and changes nothing.
 
 mod findings;
 mod machine;
@@ -18,17 +18,21 @@ use serde_json::json;
 use findings::{Verdict, findings};
 use machine::Facts;
 
-/// Reports what a run with these options would find here: CPU, GPUs, libtorch, devices of each role, ports, disk and
-/// limits. Exits with 1 if something would stop it.
+/// Checks whether a run with these options would work on this machine.
+///
+/// Reports on CPU, GPUs, libtorch, devices of each role, ports, disk and limits. Exits with 1 if something would stop
+/// the run.
 #[derive(Debug, Clone, clap::Args)]
-// The group of the run's options has the same name.
+// The group of the run options has the same name.
 #[group(skip)]
 pub(crate) struct Args {
-    /// The run.
+    /// Options of the run to check.
     #[command(flatten)]
     run: plan::Args,
 
-    /// An address that a process or container will listen on; may be repeated. `zerofleet train` picks free ports.
+    /// Address for a process or container to listen on; may be repeated.
+    ///
+    /// `zerofleet train` picks free ports.
     #[arg(long = "port", value_name = "ADDRESS:PORT")]
     ports: Vec<SocketAddr>,
 
@@ -36,7 +40,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Check only the keys of a new run, for machines and programs elsewhere. Exits with 2 if it could never train.
+    /// Check only the keys of a new run, for use on other machines.
+    ///
+    /// Machine and programs are not checked. Exits with 2 if the run could never train.
     #[arg(long, conflicts_with_all = ["run", "ports", "json"])]
     settings_only: bool,
 }
@@ -45,7 +51,7 @@ impl Args {
     /// Prints the findings.
     ///
     /// # Errors
-    /// An output that cannot be written.
+    /// The output cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         if self.settings_only {

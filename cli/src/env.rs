@@ -1,4 +1,4 @@
-//! `zerofleet env`: shows how an environment in Python is seen by the processes of a run.
+//! `zerofleet env`: shows how the processes of a run see an environment in Python.
 
 use std::io::Write;
 
@@ -18,14 +18,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
-    /// Starts an environment, tries an episode with random actions, and prints the environment's actions, observations
-    /// and limit of steps, and the section of a run file that describes it.
+    /// Describes an environment after one episode with random actions.
+    ///
+    /// Prints the actions, observations and step limit, and a section for the run file.
     Describe(Describe),
 }
 
 #[derive(Debug, Clone, clap::Args)]
 struct Describe {
-    /// The environment: an id of Gymnasium, `module:id`, or `call:module:function`.
+    /// The environment: a Gymnasium id, `module:id` or `call:module:function`.
     #[arg(long, value_name = "NAME")]
     gym: String,
 

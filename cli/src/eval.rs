@@ -1,9 +1,9 @@
 //! `zerofleet eval`: measures accuracy on solved positions, with search and without; every line of play in games as
-//! small as tic-tac-toe; or the mean return in games that are scored by their rewards.
+//! small as tic-tac-toe; or the mean return in games with rewards.
 //!
-//! [`Args`] is its command line. [`measure`] takes the network, the rules and the positions as arguments;
+//! [`Args`] is the command line. [`measure`] takes the network, the rules and the positions as arguments;
 //! [`arena::solved`], [`arena::exhaustive`] and [`arena::returns`] define the measures. Solved positions come from a
-//! file, from the game, or from its oracle.
+//! file, from the game, or from the game's oracle.
 
 mod lines;
 
@@ -29,47 +29,53 @@ use service::config::RunSection;
 
 use crate::trained::{self, Trained};
 
-/// Number of positions evaluated together; it fills a batch on a CPU.
+/// Positions per evaluation batch; fills a batch on a CPU.
 const BATCH: usize = 256;
-/// The seed of random choices in the search.
+/// Seed of random choices in the search.
 const SEED: u64 = 0;
 
-/// The value of `--positions` for positions that the game's oracle scores.
+/// Value of `--positions` for positions that the game's oracle scores.
 const ORACLE: &str = "oracle";
 
-/// The number of evaluation episodes without `--episodes`.
+/// Evaluation episodes without `--episodes`.
 const EPISODES_DEFAULT: usize = 100;
-/// The number of positions without `--count`.
+/// Positions without `--count`.
 const COUNT_DEFAULT: usize = 300;
-/// More than this take hours to solve.
+/// Maximum of `--count`; solving more takes hours.
 const COUNT_MAX: usize = 100_000;
-/// All episodes advance together.
+/// Maximum of `--episodes`; all episodes advance together.
 const EPISODES_MAX: usize = 65_536;
 
-/// Measures a run's newest weights: accuracy on solved positions, with search and without; every line of play in games
-/// as small as tic-tac-toe; or the mean return of evaluation episodes in games that are scored by their rewards.
+/// Measures a run's latest weights.
+///
+/// Reports accuracy on solved positions, with search and without; every line of play in games as small as
+/// tic-tac-toe; or the mean return of evaluation episodes in games with rewards.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Solved positions: a file (CSV: moves, band, one score per action), or `oracle` for positions that are drawn from
-    /// the seed and solved, in games where that is possible [default: those bundled with the game; without any, every
-    /// line of play of a small game, or `oracle`].
+    /// Solved positions: a file, or `oracle` [default: from the game].
+    ///
+    /// A file is CSV: moves, band, one score per action. `oracle` draws positions from the seed and solves them, in
+    /// games where that is possible. By default, the game's bundled positions are used; without any, every line of
+    /// play of a small game, or `oracle`.
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
-    /// The number of positions that `--positions oracle` draws.
+    /// Number of positions that `--positions oracle` draws.
     #[arg(long, value_name = "N", default_value_t = COUNT_DEFAULT)]
     count: usize,
 
-    /// Evaluation episodes, played with the best action of each search, in games that are scored by their rewards
-    /// [default: 100].
+    /// Number of evaluation episodes, in games with rewards [default: 100].
+    ///
+    /// The player takes the best action of each search.
     #[arg(long, value_name = "N", conflicts_with = "positions")]
     episodes: Option<usize>,
 
-    /// The seed of the evaluation episodes, none of which self-play or the arena ever plays, and of `--positions
-    /// oracle`.
+    /// Seed of the evaluation episodes and of `--positions oracle`.
+    ///
+    /// Neither self-play nor the arena ever plays these episodes.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
@@ -82,10 +88,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Measures a run's newest weights on the solved positions of a file, or on those of its game.
+/// Measures a run's latest weights on solved positions from a file or from the game.
 ///
 /// # Errors
-/// The run has no weights, its game has no solved positions, or the file cannot be read.
+/// The run has no weights, the game has no solved positions, or the file cannot be read.
 pub(crate) fn accuracy(trained: trained::Args, positions: Option<PathBuf>, simulations: u32) -> anyhow::Result<Report> {
     let args = Args { trained, positions, count: COUNT_DEFAULT, episodes: None, seed: 0, simulations, json: false };
     let Trained { game, search, discount, networks, .. } = Trained::open(&args.trained, 1)?;
@@ -95,7 +101,7 @@ pub(crate) fn accuracy(trained: trained::Args, positions: Option<PathBuf>, simul
 }
 
 impl Args {
-    /// Measures the accuracy and prints the report.
+    /// Runs the measurement and prints the report.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let Trained { game, run, environment, search, discount, networks, .. } = Trained::open(&self.trained, 1)?;
         let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
@@ -118,7 +124,7 @@ impl Args {
         output.flush().context("write the report")
     }
 
-    /// Writes a report as JSON or with `as_text`.
+    /// Writes a report as JSON, or as text with `as_text`.
     fn write<R: Serialize, W: Write>(
         &self,
         report: &R,
@@ -155,7 +161,7 @@ impl Args {
         measure_returns(&rules, episodes, self.seed, player)
     }
 
-    /// Returns the solved positions and their source.
+    /// Returns the solved positions and a description of the source.
     fn positions(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
         let rules = game.rules();
         match (&self.positions, game.entry().solved) {
@@ -171,7 +177,7 @@ impl Args {
         }
     }
 
-    /// Returns positions that the game's oracle scores, and their source.
+    /// Returns positions with scores from the game's oracle, and a description of the source.
     fn drawn(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
         ensure!((1..=COUNT_MAX).contains(&self.count), "--count: must be from 1 to {COUNT_MAX}, not {}", self.count);
         let positions = solved::drawn(game, self.seed, self.count)
@@ -180,20 +186,20 @@ impl Args {
     }
 }
 
-/// A network and its search.
+/// A network and the settings for searches with it.
 pub(crate) struct Player {
-    /// The network.
+    /// Network under test.
     pub network: Network,
     /// Simulations per position.
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
-    /// γ, by which a search counts later rewards and values less.
+    /// γ, the discount of later rewards and values in a search.
     pub discount: f32,
 }
 
 impl Player {
-    /// The player as a contestant that spends `simulations` per position.
+    /// Returns the player as a contestant with `simulations` per position.
     pub(crate) fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
         let (search, discount) = (self.search.clone(), self.discount);
         let settings = AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: BATCH, discount };
@@ -204,17 +210,17 @@ impl Player {
 /// The mean return of evaluation episodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ReturnReport {
-    /// The game.
+    /// Name of the game.
     pub game: String,
-    /// The name of the evaluator.
+    /// Name of the evaluator, such as `libtorch cpu bf16`.
     pub evaluator: String,
-    /// The weights version.
+    /// Version of the weights under test.
     pub weights_version: u64,
     /// Simulations per step.
     pub simulations: u32,
-    /// The seed of the episodes.
+    /// Seed of the episodes.
     pub seed: u64,
-    /// The mean return with its interval, and the mean length.
+    /// Mean return with the confidence interval, and mean length.
     #[serde(flatten)]
     pub returns: Returns,
 }
@@ -222,7 +228,7 @@ pub(crate) struct ReturnReport {
 /// Plays evaluation episodes with the best action of each search.
 ///
 /// # Errors
-/// The network failed, or the game gave a reward that is not finite.
+/// The network failed, or the game gave a non-finite reward.
 pub(crate) fn measure_returns<G: Game>(
     game: &G,
     episodes: usize,
@@ -235,7 +241,7 @@ pub(crate) fn measure_returns<G: Game>(
     report_returns(game, episodes, seed, player, play)
 }
 
-/// The seeds of evaluation episodes.
+/// Seeds of evaluation episodes.
 type Seeds = Vec<u64>;
 
 /// Plays the evaluation episodes with `play`.
@@ -268,16 +274,16 @@ fn write_returns(report: &ReturnReport, output: &mut impl Write) -> io::Result<(
     writeln!(output, "{episodes} episodes of seed {seed}, {length:.1} steps on average")
 }
 
-/// The result of one measurement.
+/// The accuracy of a network on solved positions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
-    /// The game.
+    /// Name of the game.
     pub game: String,
-    /// The source of the positions.
+    /// Source of the positions.
     pub positions: String,
-    /// The name of the evaluator.
+    /// Name of the evaluator, such as `libtorch cpu bf16`.
     pub evaluator: String,
-    /// The weights version.
+    /// Version of the weights under test.
     pub weights_version: u64,
     /// Simulations per position.
     pub simulations: u32,
@@ -287,7 +293,7 @@ pub(crate) struct Report {
     pub without_search: Accuracy,
 }
 
-/// Measures the player's moves in solved positions, with search and without. `source` is the origin of the positions.
+/// Measures the player's moves in solved positions, with search and without. `source` describes the positions.
 ///
 /// # Errors
 /// The network failed.
@@ -331,7 +337,7 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     let heads_searched = if with_search.is_some() { heads } else { "" };
     writeln!(output, "{:<10} {:>9}   {heads:<33}  {heads_searched}", "band", "positions")?;
     for (index, band) in without_search.bands.iter().enumerate() {
-        // Both accuracies cover the same positions in the same order, so their bands correspond.
+        // Both accuracies cover the same positions in the same order, so that the bands correspond.
         let searched = with_search.as_ref().and_then(|accuracy| accuracy.bands.get(index));
         write_row(output, &band.band, &band.tally, searched.map(|band| &band.tally))?;
     }

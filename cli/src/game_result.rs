@@ -1,4 +1,4 @@
-//! The result of a game in the words of protocols and records: [`game_result`].
+//! Game results in the form of protocols and records: [`game_result`].
 
 use game::{Game as _, Outcome};
 use games::{AnyGame, AnyPosition};
@@ -6,8 +6,8 @@ use protocols::{Color, GameResult, Victory};
 
 use crate::engine::board;
 
-/// Returns the result of a position by the rules: the margin of Go, also if the game is not over, and of Othello, the
-/// winner of other games; `None` if such a game is not over.
+/// Returns the result of a position by the rules; `None` before the end of the game, except in Go. Go and Othello
+/// have a margin, other games only a winner.
 pub(crate) fn game_result(game: &AnyGame, position: &AnyPosition) -> Option<GameResult> {
     if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
         let area = go.area(position);

@@ -18,19 +18,21 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Request {
-    /// Shows the served versions, request counts, and the reasons for the batch sizes.
+    /// Shows served versions, request counts, and reasons for batch sizes.
     Stats {
         #[command(flatten)]
         server: LiveServer,
     },
-    /// Prints the best move after the given moves, in the notation of the game.
+    /// Prints the best move after the given moves, in the game's notation.
     Move {
         #[command(flatten)]
         server: LiveServer,
         /// Moves from the start of the game.
         #[arg(value_name = "MOVE")]
         moves: Vec<String>,
-        /// Number of simulations [default: as many as fit the time, or the server's default].
+        /// Number of simulations [default: by time, or the server's default].
+        ///
+        /// With --milliseconds, the default is the number of simulations that fit into the time.
         #[arg(long, value_name = "N")]
         simulations: Option<u32>,
         /// Search time in milliseconds.
@@ -43,7 +45,7 @@ impl Args {
     /// Sends the request and prints the response.
     ///
     /// # Errors
-    /// A server that does not answer or rejects the request.
+    /// The server does not respond or rejects the request.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -1,7 +1,8 @@
 //! The weights versions that a run keeps, and `zerofleet weights`, which lists and copies them.
 //!
-//! The learner keeps the newest ones in `weights/`, the arena others in `arena/`: some spread over the run, and the
-//! best rated. [`KeptVersions`] reads both; `play`, `eval` and `match` load a version from it.
+//! The learner keeps the latest versions in `weights/`. The arena keeps versions in `arena/`: some spread over the
+//! run, and the best rated. [`KeptVersions`] reads both directories, and `play`, `eval` and `match` load versions
+//! from there.
 
 use std::fs;
 use std::io::Write;
@@ -23,11 +24,11 @@ use crate::screen::MISSING;
 use crate::table::aligned;
 use crate::trained;
 
-/// The number of digits of a digest in the table.
+/// Digits of a digest in the table.
 const DIGEST_DIGITS: usize = 12;
-/// The last second of the year 9999, the largest time that RFC 3339 has a form for.
+/// The last second of the year 9999, the maximum time in RFC 3339.
 const SECONDS_MAX: u64 = 253_402_300_799;
-/// The length of a date with hour and minute.
+/// Length of a date with hour and minute.
 const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
 /// Lists or copies the weights versions that a run keeps.
@@ -39,32 +40,36 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Request {
-    /// Lists version, training step, date, size, digest, rating, and the rules that keep each version: newest
+    /// Lists the versions of a run, with ratings and reasons for keeping them.
+    ///
+    /// Shows version, training step, date, size, digest, rating, and the rules that keep each version: newest
     /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions).
     Ls {
         /// Name of the run.
         #[arg(long, value_name = "NAME")]
         run: String,
-        /// Folder of all runs.
+        /// Directory of all runs.
         #[arg(long, value_name = "FOLDER", default_value = "runs")]
         runs: PathBuf,
         /// Print one JSON array instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// Copies a version into a folder, as safetensors beside its manifest, and prints the path of the manifest, which
-    /// `inference.weights` of an inference server takes.
+    /// Copies a version into a directory, and prints the manifest path.
+    ///
+    /// The weights are written as safetensors next to the manifest. `inference.weights` of an inference server takes
+    /// the path.
     Export {
         /// Name of the run.
         #[arg(long, value_name = "NAME")]
         run: String,
-        /// Folder of all runs.
+        /// Directory of all runs.
         #[arg(long, value_name = "FOLDER", default_value = "runs")]
         runs: PathBuf,
-        /// The version, as zerofleet weights ls lists them [default: the newest].
+        /// Version, as listed by zerofleet weights ls [default: the latest].
         #[arg(long, value_name = "N", value_parser = trained::version)]
         version: Option<WeightsVersion>,
-        /// The folder for the copy; it is created if there is none.
+        /// Directory for the copy; created if it does not exist.
         #[arg(long, value_name = "FOLDER")]
         output: PathBuf,
     },
@@ -92,10 +97,10 @@ impl Args {
     }
 }
 
-/// Copies a version, the newest by default, into a folder, and returns the path of the manifest.
+/// Copies a version, by default the latest, into `folder`, and returns the manifest path.
 fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) -> anyhow::Result<PathBuf> {
     let (manifest, bytes) = kept(run, version)?;
-    // Nothing is removed from the folder.
+    // Nothing is removed from the directory.
     let copies = Published::new(folder, usize::MAX);
     let path = copies.manifest_path(manifest.version);
     ensure!(!path.exists(), "{} exists", path.display());
@@ -103,10 +108,10 @@ fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) 
     Ok(path)
 }
 
-/// Returns a weights version of a run, the newest one by default.
+/// Returns a weights version of a run, by default the latest.
 ///
 /// # Errors
-/// If the run does not keep the version or has published none, or the files are damaged.
+/// The run does not keep the version or has published none, or the files are damaged.
 pub(crate) fn kept(run: &RunDirectory, version: Option<WeightsVersion>) -> anyhow::Result<(Manifest, Vec<u8>)> {
     match version {
         Some(version) => KeptVersions::read(run)?.bytes(version),
@@ -131,7 +136,7 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
     bail!("run {} has published no weights yet; train it with {}", run.name(), printed_command::train(run))
 }
 
-/// The versions that a run keeps.
+/// The versions in the directories `weights/` and `arena/` of a run.
 #[derive(Debug)]
 pub(crate) struct KeptVersions {
     run: String,
@@ -140,10 +145,10 @@ pub(crate) struct KeptVersions {
 }
 
 impl KeptVersions {
-    /// Finds the versions in the folders of a run.
+    /// Finds the versions in the directories of a run.
     ///
     /// # Errors
-    /// If a folder cannot be listed.
+    /// A directory cannot be listed.
     pub(crate) fn read(run: &RunDirectory) -> anyhow::Result<Self> {
         // Nothing is written here, so the number of versions to keep is irrelevant.
         let newest = Published::new(run.path().join("weights"), usize::MAX);
@@ -153,7 +158,7 @@ impl KeptVersions {
     /// Returns the manifest and the bytes of a version.
     ///
     /// # Errors
-    /// If the run does not keep the version, or its files are damaged.
+    /// The run does not keep the version, or the files are damaged.
     pub(crate) fn bytes(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
         let mut kept = self.newest.versions()?;
         if kept.contains(&version) {
@@ -169,8 +174,8 @@ impl KeptVersions {
         bail!("run {} does not keep weights {version}; it keeps {}", self.run, kept.join(", "))
     }
 
-    /// Returns all versions, ascending, with their ratings; the `best_max` best rated of those that the arena keeps are
-    /// kept for that, and so is the one that its gate has accepted last.
+    /// Returns all versions, ascending, with ratings. Of the arena's versions, the rule is `Accepted` for the version
+    /// that the gate accepted last, `Best` for the `best_max` best rated, and `Spread` for the rest.
     fn list(&self, ratings: &[Rated], best_max: usize, accepted: Option<WeightsVersion>) -> anyhow::Result<Vec<Kept>> {
         let mut versions: Vec<Kept> = Vec::new();
         for version in self.newest.versions()? {
@@ -220,16 +225,16 @@ impl Rule {
     }
 }
 
-/// A kept version.
+/// A kept version, as a line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Kept {
     version: WeightsVersion,
     training_step: u64,
-    /// The time of its file, in seconds since 1970.
+    /// Modification time of the file, in seconds since 1970.
     unix_seconds: u64,
     size_bytes: u64,
     digest: Digest,
-    /// The rating by the arena, with its 95 % interval.
+    /// Elo rating by the arena, with a 95 % interval.
     elo: Option<f64>,
     elo_low: Option<f64>,
     elo_high: Option<f64>,
@@ -257,7 +262,7 @@ impl Kept {
     }
 }
 
-/// Returns `None` for a version whose manifest is gone: a run that goes on removes some while they are listed.
+/// Returns `None` for a version without a manifest: a live run may remove versions during the listing.
 fn unless_removed(kept: anyhow::Result<Kept>, manifest: &Path) -> anyhow::Result<Option<Kept>> {
     match kept {
         Err(_) if !manifest.exists() => Ok(None),
@@ -265,7 +270,7 @@ fn unless_removed(kept: anyhow::Result<Kept>, manifest: &Path) -> anyhow::Result
     }
 }
 
-/// Returns the versions of a run, with the ratings by its arena.
+/// Returns the versions of a run, with ratings by the arena.
 fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
     let config: Fleet = load_run(run)?;
     let game = bridge::config::game(&config.run, &config.environment)?.rules();

@@ -1,19 +1,19 @@
 //! The command line of zerofleet: train, tune, ablate, play, gtp, gomocup, analysis, eval, match, weights, picture,
 //! replay, inference, top, doctor, env.
 //!
-//! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
-//! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network. `tune` runs
-//! `train` many times with other settings, and `ablate` in pairs of runs that differ in switches. `run_metrics`
-//! computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the summary of a run,
-//! and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest weights of a run,
-//! or another of its `kept_versions`, which `trained` loads, here or on an inference server (`remote`), which the
-//! command may start for itself (`own_server`); `engine` speaks the protocols of players with them; `matches` plays
-//! weights of runs against each other and against other programs; `sgf` records games; `watch` shows an episode of a
-//! game for one player. `replay` and `inference` send requests to live servers, and `top` shows a whole fleet. `env`
-//! describes environments in Python. `doctor` reports what a run would find on this machine. `bench` runs another
-//! program. `libtorch` answers whether a run needs it. `arguments` parses the command line, `csv` writes tables,
-//! `printed_command` formats commands to copy, and `game_result` counts the points of a game. `resume` checks what a
-//! run goes on from, and `trained_time` counts its time.
+//! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run. The crate `fleet`
+//! starts them, and supervision uses command lines, admin ports and exit statuses: it depends on no game or network.
+//! `tune` runs `train` many times with other settings, and `ablate` runs pairs that differ in switches. `run_metrics`
+//! computes the metrics of a run, `screen` shows them and `record` writes them. `report` writes the summary of a run,
+//! and `picture` draws the metrics, from the files of the run. `play` and `eval` evaluate the latest weights of a
+//! run, or another of the `kept_versions`. `trained` loads weights on this machine or on an inference server
+//! (`remote`), which the command may start itself (`own_server`). `engine` offers these weights through the protocols
+//! of players. `matches` plays weights of runs against each other and against other programs; `sgf` records games;
+//! `watch` shows an episode of a single-player game. `replay` and `inference` send requests to live servers, and
+//! `top` shows a whole fleet. `env` describes environments in Python. `doctor` checks this machine for a run. `bench`
+//! runs another program. `libtorch` decides whether a run needs libtorch. `arguments` parses the command line, `csv`
+//! writes tables, `printed_command` formats commands to copy, and `game_result` counts the points of a game. `resume`
+//! checks that a run can resume, and `trained_time` counts training time.
 
 mod ablate;
 mod arguments;
@@ -60,7 +60,7 @@ use service::Drain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The exit status of a program that an interrupt has ended, as shells give it: 128 and the number of SIGINT.
+/// Exit status of a program stopped by an interrupt, as in shells: 128 plus the number of SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Trains game-playing networks from nothing, and shows what they have learnt.
@@ -125,7 +125,7 @@ impl Cli {
     }
 }
 
-/// Does as [`drain_on_signals`] for a command whose steps may be long: the second signal ends the process at once.
+/// Does as [`drain_on_signals`] for a command with long steps: the second signal stops the process at once.
 fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
     let (runtime, drain) = drain_on_signals()?;
     let listen = || -> std::io::Result<_> { Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)) };

@@ -1,5 +1,4 @@
-//! `zerofleet train --needs-libtorch`: the answer for `cargo xtask train`, which fetches libtorch for runs that need
-//! it.
+//! `zerofleet train --needs-libtorch`: informs `cargo xtask train`, which fetches libtorch for runs that need it.
 
 use fleet::Role;
 use fleet::config::Fleet as Config;
@@ -9,33 +8,33 @@ use learner::libtorch::{Cpu, Reason, why};
 use serde::Serialize;
 use service::ConfigError;
 
-/// The answer, which is printed as one line of JSON.
+/// The need of a run for libtorch, printed as one line of JSON.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answer {
     need: Need,
     /// The reason, for a person to read.
     reason: String,
-    /// Whether the programs that evaluate positions are built with it too.
+    /// True if the programs that evaluate positions also need libtorch.
     evaluating: bool,
 }
 
-/// Whether the programs of a run are built with libtorch.
+/// The need of a run's programs for libtorch.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
-    /// The learner cannot train without it, or the actors cannot play.
+    /// The learner cannot train, or the actors cannot play, without libtorch.
     Required,
-    /// The learner trains faster with it.
+    /// The learner trains faster with libtorch.
     Faster,
-    /// The learner trains as fast without it.
+    /// The learner trains as fast without libtorch.
     None,
 }
 
 impl Answer {
-    /// Returns the answer for a run with this number of learners on this CPU.
+    /// Returns the need of a run with this number of learners on this CPU.
     ///
     /// # Errors
-    /// Names the key of the run file that is invalid.
+    /// A key of the run file is invalid; the error names it.
     pub(crate) fn new(config: &Config, inference: Inference, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
         let programs = Programs { with_libtorch: Vec::new(), cpu };
         let found = feasibility::obstacles(config, inference, &programs)?;

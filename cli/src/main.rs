@@ -1,4 +1,4 @@
-//! The binary `zerofleet`: parses the command line, runs the command and reports its error.
+//! The binary `zerofleet`: parses the command line, runs the command and reports an error.
 
 use std::process::ExitCode;
 

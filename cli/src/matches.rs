@@ -1,9 +1,9 @@
-//! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other: two players,
-//! whose match a sequential test may end, or a round robin of several.
+//! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other. Two players
+//! play a match, which a sequential test may stop; several play a round robin.
 //!
-//! [`Args`] is its command line; [`play`] takes rules and players as arguments. [`arena::matches`] defines openings and
-//! games, [`arena::gtp_engine`] drives engines, [`arena::rating`] computes the Elo of the results, [`arena::sprt`] the
-//! test.
+//! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`arena::matches`] defines openings
+//! and games, [`arena::gtp_engine`] drives engines, [`arena::rating`] computes Elo from results, and [`arena::sprt`]
+//! is the test.
 
 mod contender;
 mod ends;
@@ -41,28 +41,32 @@ use crate::eval;
 use crate::screen::progress_line;
 use crate::trained::{self, Trained};
 
-/// All games of two players advance together, unless a test may end them.
+/// Maximum of `--games`. Without a test, all games of two players advance together.
 const GAMES_MAX: usize = 16_384;
-/// The number of games without `--games` or `--sprt`.
+/// Games without `--games` and `--sprt`.
 const GAMES_DEFAULT: usize = 200;
-/// The number of openings after which a test is evaluated. All their games are played first: if a test counted games as
-/// they end, short ones would decide it.
+/// Openings between two evaluations of a test. All games of a batch are complete first: if a test counted games as
+/// they finish, short games would decide it.
 const BATCH_OPENINGS: usize = 16;
-/// The largest number of simulations per move.
+/// Maximum simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
-/// The number of openings on which the time of a move is measured.
+/// Maximum openings for measuring the time of a move.
 const TIMED_POSITIONS_MAX: usize = 128;
-/// The number of times that the simulations of a player are adapted to the time of the first.
+/// Times that the simulations of a player are adapted to the first player's time.
 const ADAPTATIONS: usize = 3;
 
-/// Plays weights of runs of one game, opponents without a network, and other programs against each other: each opening
-/// twice, with sides exchanged. More than two players meet each other in a round robin. The runs may have networks of
-/// different models, such as AlphaZero and MuZero.
+/// Plays runs, fixed opponents and other programs against each other.
+///
+/// All runs must play the same game; opponents need no network. Each opening is played twice, with sides exchanged.
+/// More than two players meet in a round robin. The runs may have networks of different models, such as AlphaZero and
+/// MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, playouts-N,
-    /// alphabeta-D, or the name of an --engine; behind a run its simulations per move (first:400). Scores and Elo are
-    /// from the view of the first player.
+    /// Players: RUN, RUN@VERSION, random, playouts-N, alphabeta-D or an engine.
+    ///
+    /// A run plays with the latest weights (first), or with a kept version (first@12); a suffix sets the simulations
+    /// per move (first:400). An engine has the name given by --engine. Scores and Elo are from the view of the first
+    /// player.
     #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
     players: Vec<Entry>,
 
@@ -72,11 +76,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     engines: engines::Options,
 
-    /// Games of each two players, an even number [default: 200, with --sprt 16384].
+    /// Games per pair of players, an even number [default: 200, with --sprt 16384].
     #[arg(long, value_name = "N")]
     games: Option<usize>,
 
-    /// The maximum number of random plies of an opening.
+    /// Maximum number of random plies in an opening.
     #[arg(long, value_name = "N", default_value_t = 8)]
     opening_plies_max: u16,
 
@@ -84,44 +88,47 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// Simulations per move of all players but the first [default: those of --simulations].
+    /// Simulations per move of all other players [default: as --simulations].
+    ///
+    /// The first player keeps --simulations.
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Give the other players as many simulations as take the same time as those of the first.
+    /// Give the other players simulations for the same time as the first.
     #[arg(long)]
     equal_time: bool,
 
-    /// Ends the match of two players as soon as a sequential probability ratio test accepts one of two differences in
-    /// Elo, such as 0,20.
+    /// Stop a match of two players as soon as a test accepts ELO0 or ELO1.
+    ///
+    /// A sequential probability ratio test decides between two differences in Elo, such as 0,20.
     #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
     sprt: Option<Hypotheses>,
 
-    /// The probability that the test accepts ELO1 where ELO0 holds.
+    /// Probability that the test accepts ELO1 where ELO0 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     alpha: f64,
 
-    /// The probability that the test accepts ELO0 where ELO1 holds.
+    /// Probability that the test accepts ELO0 where ELO1 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     beta: f64,
 
-    /// The seed of the openings.
+    /// Seed of the openings.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Write every game with its moves to this file.
+    /// Write every game with all moves to this file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write every game of Go, Hex, Othello or Gomoku to this folder, as SGF.
+    /// Write every game of Go, Hex, Othello or Gomoku to this directory, as SGF.
     #[arg(long, value_name = "FOLDER")]
     sgf: Option<PathBuf>,
 
-    /// The date in the records of --sgf, such as 2026-01-31 [default: none].
+    /// Date for the records of --sgf, such as 2026-01-31 [default: none].
     #[arg(long, value_name = "DATE", requires = "sgf")]
     sgf_date: Option<Date>,
 
-    /// Draw the ratings with their intervals to this file, as SVG.
+    /// Draw the ratings with intervals to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
@@ -151,30 +158,30 @@ impl FromStr for Hypotheses {
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     matches: matches::Settings,
-    /// The seed of the openings and of players without a network.
+    /// Seed of the openings and of players without a network.
     seed: u64,
     pace: Pace,
-    /// The test that ends the match of two players.
+    /// The test that may stop a match of two players.
     sprt: Option<Sprt>,
 }
 
 /// The rule for the simulations of all players but the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// They are given.
+    /// As given on the command line.
     AsGiven,
-    /// They take the same time as those of the first player.
+    /// The same time as the first player.
     EqualTime,
 }
 
-/// The progress of the games of two players.
+/// The progress of the games between two players.
 struct Progress<'a> {
     names: [&'a str; 2],
-    /// The number of games that are over.
+    /// Number of finished games.
     over: usize,
-    /// The number of games.
+    /// Number of all games.
     games: usize,
-    /// The results of the batches that are complete.
+    /// Results of the complete batches.
     tally: Tally,
     sprt: Option<Sprt>,
 }
@@ -246,7 +253,7 @@ impl Args {
         })
     }
 
-    /// Loads all players and starts the engines, and returns the players with their game.
+    /// Loads all players, starts the engines, and returns the players with the common game.
     fn contenders(&self, drain: &Drain) -> anyhow::Result<(GameKind, Vec<Contender>)> {
         let mut found = self.options.game.clone().map(|game| (game, "--game".to_owned()));
         let mut contenders: Vec<Option<Contender>> = Vec::new();
@@ -321,16 +328,16 @@ impl fmt::Display for Progress<'_> {
     }
 }
 
-/// A match that has ended.
+/// A finished or stopped match.
 struct Finished {
     report: Report,
     /// The games of each pairing.
     played: Vec<Played>,
-    /// The failure of a player that ended the match.
+    /// The failure of a player, if one stopped the match.
     failure: Option<anyhow::Error>,
 }
 
-/// Plays all pairings of the players. `pause` is called after every round of moves and may stop everything.
+/// Plays all pairings of the players. `pause` runs after every round of moves and may stop everything.
 fn play(
     game: &AnyGame,
     mut contenders: Vec<Contender>,
@@ -380,7 +387,7 @@ fn play(
     Ok(Finished { report, played: games, failure })
 }
 
-/// Plays the games of two players, until all are over or a test decides. Breaks if `pause` stopped them.
+/// Plays the games of two players until all are over or a test decides. Breaks if `pause` stops them.
 fn play_pairing(
     game: &AnyGame,
     contenders: &mut [Contender],
@@ -419,7 +426,7 @@ fn play_pairing(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Returns the players with their scores and ratings in all pairings.
+/// Returns the players with scores and ratings over all pairings.
 fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPlayer> {
     let results: Vec<Pairing> =
         pairings.iter().map(|&PairingReport { a, b, pairs, .. }| Pairing { a, b, tally: pairs }).collect();
@@ -456,7 +463,7 @@ fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPla
     contenders.iter().zip(ratings).enumerate().map(player).collect()
 }
 
-/// Gives all players but the first the simulations that take the time of those of the first.
+/// Adapts the simulations of all other players to the time of the first.
 fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPosition>]) -> anyhow::Result<()> {
     let positions: Vec<AnyPosition> = openings.iter().map(|opening| opening.position.clone()).collect();
     let mut first: Option<(Duration, u32)> = None;
@@ -476,7 +483,7 @@ fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPo
     Ok(())
 }
 
-/// Returns the simulations for which `time_of` returns about `target`, beginning with `simulations`.
+/// Returns simulations for which `time_of` returns about `target`, starting the search with `simulations`.
 fn simulations_in(
     target: Duration,
     mut time_of: impl FnMut(u32) -> anyhow::Result<Duration>,
@@ -490,7 +497,7 @@ fn simulations_in(
     Ok(simulations)
 }
 
-/// Returns the time in which a player chooses moves in all of `positions`, after a first time that fills caches.
+/// Returns the time for a player to choose moves in all of `positions`, after a first pass that fills caches.
 fn time_of_moves(game: &AnyGame, player: &mut eval::Player, positions: &[AnyPosition]) -> anyhow::Result<Duration> {
     let mut contestant = player.contestant(player.simulations);
     contestant.choose(game, positions).context("choose moves")?;

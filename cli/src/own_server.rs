@@ -1,8 +1,8 @@
-//! An inference server that a command starts for itself, to evaluate with an engine that this program is built without.
+//! A command's own inference server, for engines that this program is built without.
 //!
-//! `zerofleet` is not linked with libtorch, so that it starts where there is none. Where a command is given an
-//! accelerator, [`start`] runs the program `inference-server` beside this one with the weights of the command, and
-//! evaluates there as it does on the server of a fleet ([`remote`]). The server ends with the command.
+//! `zerofleet` does not link libtorch, so that it starts on machines without it. If a command is to use an
+//! accelerator, [`start`] runs the program `inference-server` from the same directory with the command's weights, and
+//! evaluates there as on the server of a fleet ([`remote`]). The server stops with the command.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use weights::{Manifest, Model};
 
 use crate::remote;
 
-/// Time for the server to load libtorch and the weights, and to select the kernels of its device.
+/// Time for the server to load libtorch and the weights, and to select kernels for the device.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
-/// Timeout of a request for the readiness.
+/// Timeout of a readiness request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval between checks whether the server still starts or listens already.
+/// Interval between checks of the starting server.
 const START_POLL: Duration = Duration::from_millis(100);
 
-/// What the server evaluates, and with what.
+/// Weights and settings for the server.
 pub(crate) struct Served<'a> {
-    /// The run file of the run, with its security and search settings.
+    /// The run file of the run, with security and search settings.
     pub config: PathBuf,
-    /// The weights.
+    /// Manifest of the weights.
     pub manifest: &'a Manifest,
-    /// Their bytes.
+    /// Bytes of the weights.
     pub bytes: &'a [u8],
     /// Settings that override the run file: `inference.device=cuda`.
     pub sets: Vec<String>,
-    /// The scheme of the endpoint by the security settings: `http` or `https`.
+    /// Endpoint scheme by the security settings: `http` or `https`.
     pub scheme: &'static str,
 }
 
 /// Starts the server and returns an evaluator for each thread.
 ///
 /// # Errors
-/// The program is missing, or ends before it answers: the error has the last line that it wrote. A network that no
-/// server evaluates.
+/// The program is missing, or exits before it responds: the error has the last line of the log. Or no server
+/// evaluates this network.
 pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     ensure!(
         served.manifest.architecture.model == Model::Alphazero,
@@ -64,12 +64,12 @@ pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> an
     Ok(owned.collect())
 }
 
-/// The process; dropping it ends the process and removes its files.
+/// The process; a drop kills it and removes the files.
 struct Server {
     child: Child,
-    /// Of the requests, and of the administration.
+    /// Ports for requests and for administration.
     ports: [ReservedPort; 2],
-    /// The weights and the log, until the server is ready: a signal would leave them behind.
+    /// Directory of the weights and the log, until the server is ready: a signal would otherwise leave these files.
     folder: Option<TempDir>,
 }
 
@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-/// An evaluator that keeps its server running.
+/// An evaluator that keeps the server running.
 struct Owned {
     evaluator: Box<dyn Evaluator>,
     _server: Arc<Server>,

@@ -1,5 +1,5 @@
-//! Draws the picture of a run: accuracy on solved positions, losses of training and validation, and Elo, each against
-//! time; in games that are scored by rewards mean return, losses and length of episodes.
+//! Draws the picture of a run: accuracy on solved positions, training and validation losses, and Elo, each against
+//! time. In games with rewards: mean return, losses and episode length.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::screen::number;
 
 /// Width and height in pixels. The smallest letters stay readable at two thirds of the size, as in a README.
 const SIZE: (u32, u32) = (1200, 680);
-/// Right edge of the left panel, the largest and most important one.
+/// Right edge in pixels of the left panel, the largest and most important one.
 const LEFT_WIDTH: u32 = 640;
-/// Width in pixels of the labels at the right ends of the lines.
+/// Width in pixels of the labels at the right of the lines.
 const NAMES_WIDTH: u32 = 128;
-/// Number of readings on either side over which losses are averaged, because single batches are noisy.
+/// Readings on either side over which losses are averaged, because single batches are noisy.
 const SMOOTHED_READINGS: usize = 4;
 /// Colours that colour-blind readers can distinguish (Okabe and Ito).
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
@@ -38,9 +38,9 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 /// The stroke of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// A main line, labelled at its end.
+    /// A main line, with a label at the right.
     Main,
-    /// A thinner line, labelled at its end.
+    /// A thinner line, with a label at the right.
     Side,
     /// A line in the background, without a label.
     Faint,
@@ -68,9 +68,9 @@ struct Panel<'a> {
     /// The fixed range of the vertical axis; `None` derives it from the lines.
     range: Option<(f64, f64)>,
     lines: Vec<Line>,
-    /// The confidence interval of the first line.
+    /// Confidence interval of the first line.
     interval: Vec<Interval>,
-    /// Formats the last value in the label of a line.
+    /// Formats the last value for the label of a line.
     value: fn(f64) -> String,
 }
 
@@ -128,7 +128,7 @@ fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
         let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|share| 100.0 * share)));
         Line { name: name.to_owned(), colour, weight, points }
     };
-    // Of the samples, those that are positions of their own: where few are, accuracy soon stops growing.
+    // Share of distinct positions among the samples; if it is low, accuracy soon stops growing.
     let distinct = measured(points(readings, |r| r.distinct.get("overall").map(|share| 100.0 * share)));
     let lines = vec![
         line("with search", BLUE, Weight::Main, "search", "preserving"),
@@ -138,7 +138,7 @@ fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
         Line { name: "distinct".to_owned(), colour: GREEN, weight: Weight::Side, points: distinct },
     ];
     let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
-    // The range ends above 100, so that this label does not touch the caption.
+    // The range extends above 100, so that this label does not touch the caption.
     Panel { caption, range: Some((0.0, 102.0)), lines, interval: Vec::new(), value: |share| format!("{share:.0} %") }
 }
 
@@ -179,13 +179,13 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
     Panel { caption, range: None, lines, interval, value: |elo| format!("{elo:.0}") }
 }
 
-/// Returns the interval of each measurement that has both bounds.
+/// Returns the interval of each measurement with both bounds.
 fn intervals(
     readings: &[RunMetrics],
     low: fn(&RunMetrics) -> Option<f64>,
     high: fn(&RunMetrics) -> Option<f64>,
 ) -> Vec<Interval> {
-    // Both bounds of a measurement have the same time, so the same points of each remain.
+    // Both bounds of a measurement have the same time, so that the same points remain.
     let lows = measured(points(readings, |r| high(r).and(low(r))));
     let highs = points(readings, |r| low(r).and(high(r)));
     let interval = lows.into_iter().filter_map(|(minutes, low)| {
@@ -196,7 +196,7 @@ fn intervals(
 }
 
 impl Panel<'_> {
-    /// Draws the panel into `area`, and its labels on `root`, which has the coordinates of the picture.
+    /// Draws the panel into `area`, and the labels on `root`, which has the coordinates of the picture.
     fn draw(&self, root: &Area<'_>, area: &Area<'_>, minutes: f64) -> anyhow::Result<()> {
         let (low, high) = self.range.unwrap_or_else(|| self.range_of_lines());
         let mut chart = ChartBuilder::on(area)
@@ -272,8 +272,8 @@ impl Panel<'_> {
         Ok(())
     }
 
-    /// Returns a range that holds all values and the last interval with a margin of a twentieth, or a default without
-    /// values.
+    /// Returns a range that contains all values and the last interval, with a margin of a twentieth; a default
+    /// without values.
     fn range_of_lines(&self) -> (f64, f64) {
         let values = self.lines.iter().flat_map(|line| line.points.iter().map(|&(_, value)| value));
         let ends = self.interval.last().into_iter().flat_map(|i| [i.low, i.high]);
@@ -300,7 +300,7 @@ fn points(readings: &[RunMetrics], value: impl Fn(&RunMetrics) -> Option<f64>) -
     readings.iter().filter_map(|r| Some((r.elapsed_seconds / 60.0, value(r)?))).collect()
 }
 
-/// Removes repeated values of a rare measurement: keeps the first of each repetition, and the last point.
+/// Removes repeated values of a rare measurement, except for the last point.
 fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let is_new = |i: usize| i == 0 || i + 1 == points.len() || points[i - 1].1 != points[i].1;
     (0..points.len()).filter(|&i| is_new(i)).map(|i| points[i]).collect()

@@ -1,6 +1,6 @@
 //! `zerofleet play`: plays a game against weights in the terminal.
 //!
-//! [`Args`] is its command line. Input and output of [`play`] are arguments, so that tests can play.
+//! [`Args`] is the command line. Input and output of [`play`] are arguments, so that tests can play.
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::ops::ControlFlow;
@@ -56,7 +56,7 @@ fn write_analysis<G: Game>(
     Ok(())
 }
 
-/// Returns the legal actions by search policy, then visits, then prior; the chosen one first.
+/// Returns the legal actions by search policy, then visits, then prior; the chosen action first.
 pub(crate) fn ranked(analysis: &Analysis) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..analysis.actions.len()).collect();
     let is_other = |index: usize| analysis.actions[index] != analysis.best;
@@ -84,24 +84,24 @@ fn variation<G: Game>(game: &G, position: &G::Position, analysis: &Analysis) -> 
     names.join(" ")
 }
 
-/// Longest accepted line in bytes.
+/// Maximum length of an accepted line in bytes.
 const LINE_BYTES_MAX: u64 = 1_000;
 
-/// Simulations per leaf in flight. The search continues past a leaf in flight without its value, so each costs
+/// Simulations per leaf in flight. The search continues past a leaf in flight without a value, so that each costs
 /// accuracy.
 const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
-/// Largest batch; larger ones gain little on a CPU.
+/// Maximum batch; larger batches gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
-/// Returns the number of leaves that each of `threads` evaluators gets at a time in a search of this many simulations,
-/// or of any number.
+/// Returns the leaves per batch for each of `threads` evaluators, in a search with or without a limit of `simulations`.
 pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usize {
     let in_flight = simulations.map_or(usize::MAX, |simulations| simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT);
     (in_flight / threads.max(1)).clamp(1, LEAVES_PER_BATCH_MAX)
 }
 
-/// Plays a game against the newest weights of a run, in the terminal. A game for one player is played by the weights:
-/// one episode, step by step.
+/// Plays a game against the latest weights of a run, in the terminal.
+///
+/// In a single-player game, the weights play one episode, step by step.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -119,11 +119,13 @@ pub(crate) struct Args {
     #[arg(long)]
     second: bool,
 
-    /// The seed of the episode of a game for one player.
+    /// Seed of the episode in a single-player game.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Keep the game in this file after every move, as SGF; in Go, Hex, Othello and Gomoku.
+    /// Keep the game in this file, as SGF.
+    ///
+    /// Go, Hex, Othello and Gomoku only. The file is written after every move.
     #[arg(long, value_name = "FILE")]
     sgf: Option<PathBuf>,
 }
@@ -165,28 +167,28 @@ impl Args {
     }
 }
 
-/// Number of shown moves of the principal variation.
+/// Maximum number of shown moves of the principal variation.
 const VARIATION_PLIES_MAX: usize = 12;
 
-/// The settings of the program's play.
+/// Settings of a session, independent of the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Simulations per move and hint; 0 plays the raw policy.
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
-    /// γ, by which a learned model counts later rewards and values less.
+    /// γ, the discount of later rewards and values in a learned model.
     pub discount: f32,
-    /// The side of the person at the start.
+    /// Side of the person at the start.
     pub person: Player,
     /// Number of listed moves of the search policy.
     pub listed_moves: usize,
-    /// The seed of random choices in the search.
+    /// Seed of random choices in the search.
     pub seed: u64,
 }
 
 impl Settings {
-    /// Returns the default settings with this many simulations; the person moves first.
+    /// Returns the default settings with this number of simulations; the person moves first.
     #[must_use]
     pub(crate) fn new(simulations: u32) -> Self {
         let (search, person) = (SearchSettings::default(), Player::First);
@@ -194,7 +196,7 @@ impl Settings {
     }
 }
 
-/// The reason for ending a session early.
+/// The reason why a session stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The terminal could not be read or written.
@@ -208,15 +210,15 @@ pub(crate) enum Error {
     Save(#[source] anyhow::Error),
 }
 
-/// A function that saves the actions of a game, with the side of the person.
+/// Saves the actions of a game, with the side of the person.
 type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
 
 /// Plays until the person quits or the input ends. The evaluators of an AlphaZero network search together, each on a
-/// thread. `save` is called whenever the moves of the game have changed and it has any.
+/// thread. `save` runs after every change to the moves of the game, if there are any.
 ///
 /// # Errors
-/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; it is reported and
-/// read again.
+/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; the session
+/// reports it and reads again.
 pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,
@@ -250,7 +252,7 @@ struct Session<'a, G: Game, W> {
     rng: ChaCha8Rng,
     person: Player,
     actions: Vec<Action>,
-    /// Whether the game has no actions that are not saved.
+    /// True if all actions are saved.
     is_saved: bool,
     position: G::Position,
 }
@@ -361,11 +363,11 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     fn rewind_to(&mut self, plies: usize) {
         self.position = self.replayed(plies);
         self.actions.truncate(plies);
-        // A new game replaces the old one in the file with its first move.
+        // A new game replaces the old game in the file with the first move.
         self.is_saved = plies == 0;
     }
 
-    /// Returns the position after the first moves of the game.
+    /// Returns the position after the first `plies` moves of the game.
     fn replayed(&self, plies: usize) -> G::Position {
         self.game.replay(&self.actions[..plies]).expect("these actions were played before")
     }

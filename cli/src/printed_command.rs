@@ -4,11 +4,10 @@ use std::ffi::OsStr;
 
 use fleet::RunDirectory;
 
-/// The folder of runs that `--runs` names by default.
+/// The default of `--runs`.
 const USUAL_RUNS: &str = "runs";
 
-/// Returns an argument as a shell reads it: unchanged if no character has a meaning to the shell, else in single
-/// quotes.
+/// Returns an argument in shell form: unchanged if no character has a meaning to the shell, else in single quotes.
 pub(crate) fn quoted(argument: impl AsRef<OsStr>) -> String {
     let argument = argument.as_ref().to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
@@ -24,7 +23,7 @@ pub(crate) fn train(run: &RunDirectory) -> String {
     format!("zerofleet train{}", options_of(run))
 }
 
-/// Returns the options that name a run, each behind a space.
+/// Returns the options that name a run, each after a space.
 pub(crate) fn options_of(run: &RunDirectory) -> String {
     let mut options = format!(" --run {}", quoted(run.name()));
     let runs = run.path().parent();

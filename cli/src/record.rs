@@ -1,4 +1,4 @@
-//! Records the metrics of a run in `metrics.jsonl` and in TensorBoard's event file.
+//! Records the metrics of a run in `metrics.jsonl` and in an event file for TensorBoard.
 
 use std::fs;
 use std::io;
@@ -17,21 +17,21 @@ pub(crate) struct Record {
     events: Option<Events>,
 }
 
-/// The event file, if the run writes any.
+/// The event file, if the run writes one.
 #[derive(Debug)]
 struct Events {
     file: EventFile,
-    /// The name of the run.
+    /// Name of the run.
     group: String,
-    /// The settings of the run, which the first event holds.
+    /// Settings of the run, for the first event.
     settings: Option<serde_json::Value>,
 }
 
-/// The sections of a run file that say where a run is, and not what it learns.
+/// Sections of a run file without influence on what the run learns.
 const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
 
 impl Record {
-    /// Opens the run's `metrics.jsonl` for appending; its event file is created with the first reading.
+    /// Opens the run's `metrics.jsonl` for appending; the first reading creates the event file.
     pub(crate) fn open(run: &RunDirectory, config: &Fleet) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -60,7 +60,7 @@ impl Events {
             Some(steps) => steps as u64,
             // Readings before the first step count as step zero.
             None if self.file.is_at_start() => 0,
-            // The learner does not answer, and a diagram over training steps needs its step.
+            // The learner does not respond, and a diagram over training steps needs the step.
             None => return Ok(()),
         };
         let mut summary = Summary::new();

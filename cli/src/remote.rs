@@ -12,15 +12,14 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Timeout of the connection; a server without weights does not accept it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of a request for a batch.
+/// Timeout of a batch request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All of them use the newest weights
-/// version at the time of the call; once the server has dropped that version, all of them switch to the newest at that
-/// time.
+/// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All of them use the latest weights
+/// version at the time of the call. Once the server has dropped that version, all of them switch to the latest version.
 ///
 /// # Errors
-/// An invalid endpoint, or no server with weights for the game answers there.
+/// An invalid endpoint, or no server there responds with weights for the game.
 pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let spec = game.spec();
     let (name, actions) = ("zerofleet".to_owned(), spec.actions);
@@ -46,7 +45,7 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
     Ok((0..threads.max(1)).map(|_| Box::new(remote.clone()) as Box<dyn Evaluator>).collect())
 }
 
-/// An evaluator that sends its batches to an inference server.
+/// An evaluator that sends batches to an inference server.
 #[derive(Clone)]
 struct RemoteEvaluator {
     evaluations: Evaluations,
@@ -58,8 +57,8 @@ struct RemoteEvaluator {
 }
 
 impl RemoteEvaluator {
-    /// Sends the batch to the weights version in use, or to the newest if the server has dropped that one: a server
-    /// keeps only a few versions, and a run in training publishes one every few seconds.
+    /// Sends the batch to the weights version in use, or to the latest if the server has dropped that version: a
+    /// server keeps only a few versions, and a training run publishes one every few seconds.
     async fn request(&self, batch: &Batch) -> Result<Evaluated, EvalError> {
         let version = self.version.load(Ordering::Relaxed);
         let evaluated = self.evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT)).await;

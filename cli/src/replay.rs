@@ -1,8 +1,8 @@
 //! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
-//! Every command sends requests to a server. With `--run`, this is the live server of a run in training, or else one
-//! that this process starts on the run's log, whose lock it holds, and drains at the end. Only `verify` and
-//! `drill` read files themselves; they change nothing. Start with [`Args::run`].
+//! Every command sends requests to a server. With `--run`, this is the live server of a run in training; otherwise
+//! this process starts a server on the run's log, holds the lock, and drains the server afterwards. Only `verify` and
+//! `drill` read files directly; they change nothing. Start with [`Args::run`].
 
 mod drill;
 mod export;
@@ -42,7 +42,7 @@ enum Request {
         #[command(flatten)]
         source: Source,
     },
-    /// Lists the actors of a live server, including lost ones.
+    /// Lists the actors of a live server, including lost actors.
     Actors {
         #[command(flatten)]
         server: LiveServer,
@@ -57,7 +57,7 @@ enum Request {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Shows one trajectory: its moves with search policies and values.
+    /// Shows one trajectory: moves with search policies and values.
     Get {
         #[command(flatten)]
         source: Source,
@@ -65,15 +65,21 @@ enum Request {
         #[arg(value_parser = parse_id)]
         id: TrajectoryId,
     },
-    /// Checks a run's log and reports damage, without changing it. Fails if anything is damaged.
+    /// Checks a run's log and reports damage, without changing it.
+    ///
+    /// Fails if anything is damaged.
     Verify {
         #[command(flatten)]
         run: RunArgs,
     },
-    /// Restores the archive of a replay log into another folder, checks the log there and serves it; reports what the
-    /// archive holds and lacks. Changes neither the archive nor the run. Fails if anything is damaged.
+    /// Restores the archive of a replay log to test it, and serves the log.
+    ///
+    /// Restores into another directory, checks the log there, and reports the contents and any gaps. Changes neither
+    /// the archive nor the run. Fails if anything is damaged.
     Drill(drill::Args),
-    /// Exports a table's trajectories to a file: Parquet with a row per position, or text with a line per game.
+    /// Exports a table's trajectories to a file: Parquet or text.
+    ///
+    /// Parquet has a row per position, text a line per game.
     Export {
         #[command(flatten)]
         source: Source,
@@ -100,15 +106,18 @@ enum Request {
         #[command(flatten)]
         suspect: SuspectArgs,
     },
-    /// Changes settings of a table of a live server; without KEY=VALUE, shows the current ones. A change survives
-    /// restarts until the run file changes the table.
+    /// Shows or changes settings of a table of a live server.
+    ///
+    /// Without KEY=VALUE, shows the current settings. A change survives restarts until the run file changes the table.
     Configure {
         #[command(flatten)]
         source: Source,
         /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Settings by keys of `[[replay.tables]]`: `samples_per_insert=4 window_items_min=100000`.
+        /// Settings by keys of `[[replay.tables]]`.
+        ///
+        /// For example: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
         settings: Vec<(String, String)>,
     },
@@ -120,11 +129,12 @@ struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// Sort by `id`, `newest` first, or `surprising` first (the least expected outcomes) [default: newest; of an
-    /// export, id].
+    /// Sort order [default: newest; for an export, id].
+    ///
+    /// By `id`, `newest` first, or `surprising` first (the least expected outcomes).
     #[arg(long, value_enum)]
     order: Option<Order>,
-    /// Maximum number of trajectories; 0 for all [default: 20; of an export, 0].
+    /// Maximum number of trajectories; 0 for all [default: 20; export: 0].
     #[arg(long)]
     limit: Option<u64>,
 }
@@ -143,13 +153,13 @@ struct SuspectArgs {
     /// All trajectories of this actor, past and future.
     #[arg(long, value_name = "ID")]
     actor: Option<u64>,
-    /// One trajectory, by its id ACTOR/EPOCH/SEQUENCE.
+    /// One trajectory, by id ACTOR/EPOCH/SEQUENCE.
     #[arg(long, value_name = "ID", value_parser = parse_id)]
     trajectory: Option<TrajectoryId>,
 }
 
 impl Listing {
-    /// Returns the query, with this order and limit unless others are given.
+    /// Returns the query; `order` and `limit` are the defaults.
     fn query(self, order: Order, limit: u64) -> ListQuery {
         let order = match self.order.unwrap_or(order) {
             Order::Id => ListOrder::Ascending,
@@ -168,11 +178,11 @@ impl SuspectArgs {
 }
 
 impl Args {
-    /// Runs the command and prints its result.
+    /// Runs the command and prints the result.
     ///
     /// # Errors
-    /// A server that does not answer or rejects the request, a run that does not exist or is in use, a damaged log, a
-    /// file that cannot be written.
+    /// A server that does not respond or rejects the request, a run that does not exist or is in use, a damaged log,
+    /// or a file that cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         runtime.block_on(self.request.send(out))
@@ -226,8 +236,8 @@ impl Request {
     }
 }
 
-/// Opens the server that `source` names, sends the request and drains the server if this process started it. An error
-/// of the request takes precedence over one of the server.
+/// Opens the server of `source`, sends the request, and drains the server if this process started it. An error of the
+/// request takes precedence over an error of the server.
 async fn with_server(
     source: &Source,
     request: impl AsyncFnOnce(&Inspector) -> anyhow::Result<()>,
@@ -252,7 +262,7 @@ fn name(suspect: Suspect) -> String {
     }
 }
 
-/// Returns the game of a trajectory by its name.
+/// Returns the game of a trajectory from the game's name.
 fn game_of(name: &str) -> anyhow::Result<GameKind> {
     if games::is_outside(name) {
         return of_outside(name).with_context(|| format!("trajectories of {name}"));
@@ -260,7 +270,7 @@ fn game_of(name: &str) -> anyhow::Result<GameKind> {
     name.parse().with_context(|| format!("trajectories of {name}"))
 }
 
-/// Returns an environment of any number of actions and steps: its actions are shown as numbers.
+/// Returns an environment with any number of actions and steps, for which actions are shown as numbers.
 fn of_outside(name: &str) -> Option<GameKind> {
     let frame = ObservationShape { planes: 1, height: 1, width: 1 };
     let (actions, steps_max) = (u16::MAX.into(), usize::MAX);
@@ -269,7 +279,7 @@ fn of_outside(name: &str) -> Option<GameKind> {
     described.environment().map(GameKind::Recorded)
 }
 
-/// Passes each of the trajectories that is still stored to `visit`, and returns their number.
+/// Passes each trajectory that is still stored to `visit`, and returns the number of visits.
 async fn each(
     inspector: &Inspector,
     ids: &[TrajectoryId],
@@ -287,7 +297,7 @@ async fn each(
     Ok(visited)
 }
 
-/// Checks a run's log and prints its contents and damage.
+/// Checks a run's log and prints contents and damage.
 ///
 /// # Errors
 /// The log is in use, cannot be read or is damaged.
@@ -298,7 +308,7 @@ fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     report_verified(&settings, out)
 }
 
-/// Reads a log to the end, and prints its contents and damage.
+/// Reads a log to the end, and prints contents and damage.
 ///
 /// # Errors
 /// The log cannot be read or is damaged.

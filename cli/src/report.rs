@@ -1,8 +1,8 @@
-//! Writes the report of a run from the files in the run's folder: a picture, and a summary of strength, throughput and
-//! the division of time as Markdown, text and JSON.
+//! Writes the report of a run from the files in the run directory: a picture, and a summary of strength, throughput
+//! and division of time as Markdown, text and JSON.
 //!
-//! Every session ends with a report. [`again`] writes it again later, also for a session whose supervisor was
-//! killed before it wrote one; `zerofleet picture` does so.
+//! Every session writes a report when it stops. [`again`] rewrites the report later, also if the supervisor was
+//! killed first; `zerofleet picture` does so.
 
 mod origin;
 
@@ -27,14 +27,16 @@ use fleet::run_directory::RunDirectory;
 
 pub(crate) use origin::Origin;
 
-/// Draws the picture and writes the summary of a run again, from its recorded metrics.
+/// Redraws the picture and rewrites the summary of a run.
+///
+/// Uses the recorded metrics.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Name of the run.
     #[arg(long, value_name = "NAME")]
     run: String,
 
-    /// Folder of all runs.
+    /// Directory of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 }
@@ -47,21 +49,21 @@ impl Args {
     }
 }
 
-/// Writes `summary.md`, `summary.json` and `picture.svg`. Returns the summary as text and the path of the picture, to
-/// be printed. `restarts` holds the restarts of the session by process, and `origin` is that of the session.
+/// Writes `summary.md`, `summary.json` and `picture.svg`. Returns the summary as text and the path of the picture,
+/// for printing. `restarts` counts the session's restarts by process, and `origin` describes the session.
 ///
 /// # Errors
 /// The run has no metrics yet, or a file cannot be read or written.
 pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Origin) -> anyhow::Result<String> {
     let config: Fleet = load_run(run)?;
     let readings = record::read(run)?;
-    // A session that ended before a process answered has no values of its own.
+    // A session that stopped before any response has no values; an earlier reading is used.
     let answered = readings.iter().rev().find(|reading| reading.steps.is_some());
     let Some(mut last) = answered.or(readings.last()).cloned() else {
         let name = run.name();
         bail!("run {name} has no metrics yet; train it with {}", printed_command::train(run));
     };
-    // A fault stands at the end, whether the learner answered then or not.
+    // The final fault counts, whether or not the learner responded then.
     last.health.fault = readings.last().and_then(|reading| reading.health.fault.clone());
     let summary = Summary {
         run: run.name().to_owned(),
@@ -82,18 +84,18 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Or
     Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
 }
 
-/// Writes the report of a run again, with the restarts and the origin from its last summary.
+/// Rewrites the report of a run, with restarts and origin from the last summary.
 ///
 /// # Errors
 /// As [`write`].
 pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
-    // Those of a session that ended without a summary are unknown.
+    // Restarts and origin of a session without a summary are unknown.
     let summary = fs::read(run.summary()).ok().and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
     let Summary { restarts, origin, .. } = summary.unwrap_or_default();
     write(run, restarts, origin)
 }
 
-/// The first second of the year 10000, which is not a date of the format.
+/// The first second of the year 10000, beyond the date format.
 const DATE_END: Duration = Duration::from_secs(253_402_300_800);
 
 /// Formats a time as date and minute in UTC; empty for a reading without a time.
@@ -108,30 +110,30 @@ fn date(unix_seconds: f64) -> String {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Summary {
-    /// The name of the run.
+    /// Name of the run.
     pub run: String,
-    /// The game, on its first board.
+    /// The game, on the first board.
     pub game: String,
-    /// The game on each of its boards.
+    /// The game on each board.
     pub boards: Vec<String>,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The planned length of the run in minutes.
+    /// Planned length of the run in minutes.
     pub minutes: f64,
     /// Restarts in this session, by process.
     pub restarts: Vec<(String, u32)>,
-    /// The date and time of the last reading, in UTC.
+    /// Date and time of the last reading, in UTC.
     pub date: String,
-    /// The command, the program and the machine of the last session.
+    /// Command, program and machine of the last session.
     pub origin: Origin,
-    /// The devices of the run: means of rates and shares, and the most memory.
+    /// Devices of the run: mean rates and shares, and maximum memory.
     pub devices: Vec<DeviceUse>,
-    /// The last reading of the metrics.
+    /// Last reading of the metrics.
     pub last: RunMetrics,
 }
 
 impl Summary {
-    /// The game on all its boards: `go-9 and go-7`.
+    /// The game on all boards: `go-9 and go-7`.
     fn games(&self) -> String {
         if self.boards.is_empty() { self.game.clone() } else { self.boards.join(" and ") }
     }
@@ -214,7 +216,7 @@ impl Summary {
     }
 }
 
-/// Returns the division of time of each role: `search 20 %, evaluate 75 %, wait 5 %`.
+/// Returns the division of each role's time: `search 20 %, evaluate 75 %, wait 5 %`.
 fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let mut shares = Vec::new();
     for role in ["actor", "learner"] {

@@ -1,4 +1,4 @@
-//! What `zerofleet train` checks and prints when a run resumes.
+//! Checks and messages of `zerofleet train` for a run that resumes.
 
 #![allow(clippy::print_stdout, reason = "a person reads what changes")]
 
@@ -10,16 +10,16 @@ use learner::published::Published;
 
 use crate::printed_command;
 
-/// The value of `--from` with which the network of a run begins anew.
+/// The value of `--from` that restarts the network of a run from scratch.
 pub(crate) const FROM_NOTHING: u64 = 0;
 
-/// What a person can do about a run whose checkpoints are gone, unless it is deterministic.
+/// Remedy for a run without checkpoints, unless it is deterministic.
 pub(crate) const TRAIN_FROM_NOTHING: &str = "train from nothing with --from 0, which keeps the trained weights";
 
-/// Returns the progress of the checkpoint from which a run resumes; `None` for a run that has not trained.
+/// Returns the progress of the checkpoint from which a run resumes; `None` for an untrained run.
 ///
 /// # Errors
-/// The run has trained, and its checkpoints are gone or cannot be read; the error names the `remedy`.
+/// The run has trained, but the checkpoints are gone or cannot be read; the error names the `remedy`.
 pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Progress>> {
     let (run, folder) = (&plan.run, plan.run.checkpoints());
     let mut failed = None;
@@ -49,23 +49,23 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
     Ok(None)
 }
 
-/// Returns a number of training steps that a run has taken for certain, by its progress and its weights.
+/// Returns a lower bound of the training steps of a run, from the progress and the weights.
 fn trained_steps(plan: &Plan) -> anyhow::Result<u64> {
     let published = Published::new(plan.run.path().join("weights"), usize::MAX);
     let mut steps = plan.progress.training_steps;
     for version in published.versions()? {
-        // A damaged manifest is passed over here as it is by every reader of weights.
+        // A damaged manifest is skipped, as by every reader of weights.
         steps = steps.max(published.manifest(version).map_or(0, |manifest| manifest.training_step));
     }
     Ok(steps)
 }
 
-/// Sets the checkpoints of a run after that of a training step aside, all of them for [`FROM_NOTHING`].
+/// Sets aside all checkpoints after training step `step`; for [`FROM_NOTHING`], all checkpoints.
 pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
     let group = &plan.config.learner.group;
     ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
-    // A learner that a killed supervisor left could write its last checkpoint after the later ones were set aside.
+    // A learner of a killed supervisor could still write a last checkpoint after later checkpoints were set aside.
     let lock = |learner| {
         let directory = plan.run.checkpoints_of(learner);
         directory.is_dir().then(|| service::directory::lock(&directory)).transpose().context("--from")
@@ -77,7 +77,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
         FROM_NOTHING => checkpoints(1).set_aside_after(step).context("--from")?,
         _ => checkpoints(1).undo_after(step).context("--from")?,
     };
-    // Learners of earlier sessions: a group continues from the newest checkpoint of all its members.
+    // Learners of earlier sessions: a group continues from the latest checkpoint of any member.
     for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
         let _other = lock(learner)?;
         undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
@@ -90,7 +90,7 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Describes what another length of the run changes for a network with this checkpoint; `None` if nothing changes.
+/// Describes the effect of another run length on a network with this checkpoint; `None` without an effect.
 ///
 /// # Errors
 /// The progress of the run cannot be read.
@@ -115,7 +115,7 @@ fn changed_schedule(learner: &LearnerSection, before: f64, after: f64, checkpoin
     Some(format!("schedule {changed} from {before} to {after} minutes: learning rate {from} → {to}"))
 }
 
-/// Returns the command that resumes a run with as many learners.
+/// Returns the command that resumes a run with the same number of learners.
 pub(crate) fn command(plan: &Plan) -> String {
     let mut command = printed_command::train(&plan.run);
     if plan.learners > 1 {

@@ -1,9 +1,10 @@
-//! Computes the metrics of a run at one time from the expositions of its processes.
+//! Computes the metrics of a run at one time from the expositions of the processes.
 //!
-//! [`RunMetrics`] lists them, [`DeviceUse`] those of a device and [`Health`] what is lost or refused; [`Processes`]
-//! computes one value from the processes of a role, and [`CounterRates`] holds the recent expositions of a process.
-//! Counters of actors restart with every actor process; [`Meter`] adds them up over restarts and sessions. Values that
-//! a process keeps over its restarts (steps, items, rated games) are used unchanged. Missing values stay missing.
+//! [`RunMetrics`] lists the metrics of a run, [`DeviceUse`] the metrics of a device, and [`Health`] lost or refused
+//! work. [`Processes`] computes one value from the processes of a role, and [`CounterRates`] holds the recent
+//! expositions of a process. Counters of actors restart with every actor process; [`Meter`] sums them over restarts
+//! and sessions. Values that a process keeps over restarts (steps, items, rated games) are used unchanged. Missing
+//! values stay missing.
 
 mod devices;
 mod health;
@@ -20,10 +21,10 @@ use service::devices::CPU;
 pub(crate) use devices::DeviceUse;
 pub(crate) use health::Health;
 
-/// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
+/// Time span of rates: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN: Duration = Duration::from_secs(20);
 
-/// The measures of repetition among the newest stored games, as in [`RunMetrics::distinct`].
+/// Measures of repetition among the latest stored games, as in [`RunMetrics::distinct`].
 pub(crate) const DISTINCT: [&str; 7] =
     ["overall", "empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other", "top_1000"];
 
@@ -31,9 +32,9 @@ pub(crate) const DISTINCT: [&str; 7] =
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunMetrics {
-    /// Time trained so far, over all sessions.
+    /// Training time in seconds, over all sessions.
     pub elapsed_seconds: f64,
-    /// Seconds since 1970.
+    /// Time of the reading in seconds since 1970.
     pub unix_seconds: f64,
     /// Episodes finished by all actors.
     pub games: Option<f64>,
@@ -57,7 +58,7 @@ pub(crate) struct RunMetrics {
     pub batch_mean: Option<f64>,
     /// Hit rate of the position cache, from 0 to 1.
     pub cache_hit_share: Option<f64>,
-    /// Trajectories not yet acknowledged.
+    /// Trajectories that are not yet acknowledged.
     pub unacknowledged: Option<f64>,
     /// Trajectories held by all replay servers.
     pub replay_trajectories: Option<f64>,
@@ -67,70 +68,70 @@ pub(crate) struct RunMetrics {
     pub window_items: Option<f64>,
     /// Samples per insert, averaged over the replay servers.
     pub samples_per_insert: Option<f64>,
-    /// Shares of distinct positions among the samples of the newest stored games: `overall`, of games from the empty
-    /// board by plies (`empty/0-7`, …), of `other` games; and the share that the commonest positions hold, `top_1000`.
+    /// Shares of distinct positions among samples of the latest stored games: `overall`, in games from the empty board
+    /// by plies (`empty/0-7`, …), and in `other` games; `top_1000` is the share of the 1,000 most common positions.
     pub distinct: BTreeMap<String, f64>,
     /// Bytes of all replay logs.
     pub replay_bytes: Option<f64>,
     /// Memory of the tables of all replay servers.
     pub replay_memory_bytes: Option<f64>,
-    /// Training steps.
+    /// Training steps taken.
     pub steps: Option<f64>,
     /// Training steps per second.
     pub steps_per_second: Option<f64>,
-    /// The total loss.
+    /// Total loss, weighted.
     pub loss_total: Option<f64>,
-    /// The policy loss.
+    /// Policy loss of training.
     pub loss_policy: Option<f64>,
-    /// The value loss.
+    /// Value loss of training.
     pub loss_value: Option<f64>,
-    /// The reward loss of a learned model.
+    /// Reward loss of a learned model.
     pub loss_reward: Option<f64>,
-    /// The consistency loss of a learned model.
+    /// Consistency loss of a learned model.
     pub loss_consistency: Option<f64>,
-    /// The chance loss of a learned model.
+    /// Chance loss of a learned model.
     pub loss_chance: Option<f64>,
-    /// The policy loss on held-out trajectories.
+    /// Policy loss on held-out trajectories.
     pub validation_loss_policy: Option<f64>,
-    /// The value loss on held-out trajectories, where values are probabilities.
+    /// Value loss on held-out trajectories, if values are probabilities.
     pub validation_loss_value: Option<f64>,
-    /// The share of held-out search policies whose move the network prefers, from 0 to 1.
+    /// Share of held-out search policies with the network's preferred move, from 0 to 1.
     pub validation_policy_accuracy: Option<f64>,
-    /// The mean squared distance of values on held-out trajectories.
+    /// Mean squared distance of values on held-out trajectories.
     pub validation_value_squared_error: Option<f64>,
-    /// The expected calibration error of the expected score, from 0 to 1.
+    /// Expected calibration error of the expected score, from 0 to 1.
     pub validation_calibration_error: Option<f64>,
-    /// The norm of the gradient before clipping.
+    /// Gradient norm before clipping.
     pub gradient_norm: Option<f64>,
-    /// The learning rate.
+    /// Current learning rate.
     pub learning_rate: Option<f64>,
-    /// Batches with a loss or gradient that was not finite.
+    /// Batches with a non-finite loss or gradient.
     pub not_finite: Option<f64>,
-    /// The newest published weights version.
+    /// Latest published weights version.
     pub weights_version: Option<f64>,
-    /// Weights versions by which the slowest actor is behind.
+    /// Weights versions between the slowest actor's and the latest.
     pub weights_lag: Option<f64>,
     /// Mean policy lag of the samples of the last batch, in weights versions.
     pub sample_version_lag: Option<f64>,
     /// Accuracy on solved positions, from 0 to 1, by `search/measure/band`.
     pub accuracy: BTreeMap<String, f64>,
-    /// Elo of the newest rated version; random play is 0.
+    /// Elo of the latest rated version; random play is 0.
     pub elo: Option<f64>,
-    /// The lower bound of the confidence interval of `elo`.
+    /// Lower bound of the confidence interval of `elo`.
     pub elo_low: Option<f64>,
-    /// The upper bound of the confidence interval of `elo`.
+    /// Upper bound of the confidence interval of `elo`.
     pub elo_high: Option<f64>,
     /// Elo of the fixed opponents.
     pub opponents: BTreeMap<String, f64>,
     /// Rated games.
     pub rated_games: Option<f64>,
-    /// Mean return of the evaluation episodes of the newest measured version, in games that are scored by rewards.
+    /// Mean return of the evaluation episodes of the latest measured version, in games with rewards.
     pub return_mean: Option<f64>,
-    /// The lower bound of the confidence interval of `return_mean`.
+    /// Lower bound of the confidence interval of `return_mean`.
     pub return_low: Option<f64>,
-    /// The upper bound of the confidence interval of `return_mean`.
+    /// Upper bound of the confidence interval of `return_mean`.
     pub return_high: Option<f64>,
-    /// Mean number of steps of the same episodes.
+    /// Mean number of steps in these episodes.
     pub episode_length: Option<f64>,
     /// Mean return of random play.
     pub random_return: Option<f64>,
@@ -138,17 +139,17 @@ pub(crate) struct RunMetrics {
     pub evaluation_episodes: Option<f64>,
     /// Seconds spent, by `role/phase`, over all processes of the role.
     pub seconds: BTreeMap<String, f64>,
-    /// The training device and the evaluators, by role.
+    /// Training device and evaluators, by role.
     pub engines: BTreeMap<String, String>,
-    /// The devices that tensors are on, the CPU last.
+    /// Devices with tensors, the CPU last.
     pub devices: Vec<DeviceUse>,
-    /// What is lost, refused or held back.
+    /// Lost, refused or blocked work.
     pub health: Health,
 }
 
 impl RunMetrics {
-    /// Computes the metrics that follow from the recent expositions of processes. The counts since the start of the
-    /// run, its times and the division of time are missing.
+    /// Computes the metrics that follow from recent expositions. Counts since the start of the run, times, and the
+    /// division of time are missing.
     pub(crate) fn of(processes: &Processes<'_>) -> Self {
         use Role::{Actor, Arena, Learner, Replay};
         let learner = |name| processes.gauges(Learner, name, &[]).next();
@@ -156,13 +157,13 @@ impl RunMetrics {
         let validation = |part| processes.gauges(Learner, "validation_loss", &[("part", part)]).next();
         let arena = |name| processes.gauges(Arena, name, &[]).next();
         let evaluations = processes.rate(Actor, "evaluations_total");
-        // With several learners, which train alike, the newest version counts, so that no process is ahead of it.
+        // Several learners train alike. The latest version counts, so that no process is ahead of it.
         let weights_version = processes.gauges(Learner, "weights_version", &[]).reduce(f64::max);
         let slowest = processes.gauges(Actor, "weights_version", &[]).reduce(f64::min);
         Self {
             games_per_second: processes.rate(Actor, "games_total"),
             positions_per_second: processes.rate(Actor, "moves_total"),
-            // The evaluations of actors include those by inference servers.
+            // The evaluations of actors include evaluations by inference servers.
             evaluations_per_second: evaluations,
             inserts_per_second: processes.rate(Replay, "inserts_total"),
             samples_per_second: processes.rate(Replay, "samples_total"),
@@ -221,17 +222,17 @@ impl RunMetrics {
         }
     }
 
-    /// Returns a measure on all solved positions: `accuracy_of("raw", "preserving")`.
+    /// Returns a measure over all solved positions: `accuracy_of("raw", "preserving")`.
     pub(crate) fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
     }
 
-    /// Returns true if the strength of this run is a mean return, and not Elo.
+    /// Returns true if the strength of this run is a mean return rather than Elo.
     pub(crate) fn has_returns(&self) -> bool {
         self.return_mean.is_some() || self.random_return.is_some()
     }
 
-    /// Returns every metric with its name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
+    /// Returns every metric with the name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
     pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("actor/games", self.games),
@@ -293,7 +294,7 @@ pub(crate) struct CounterRates {
 }
 
 impl CounterRates {
-    /// Adds the exposition that was read at `now`.
+    /// Adds an exposition that was read at `now`.
     pub(crate) fn remember(&mut self, now: Instant, exposition: Exposition) {
         self.readings.push_back((now, exposition));
         // One older exposition stays, so that rates cover at least the span.
@@ -302,12 +303,12 @@ impl CounterRates {
         }
     }
 
-    /// Removes all expositions, because a rate across a gap in the readings would not be recent.
+    /// Removes all expositions: a rate across a gap in the readings would not be recent.
     pub(crate) fn clear(&mut self) {
         self.readings.clear();
     }
 
-    /// Returns the newest exposition.
+    /// Returns the latest exposition.
     pub(crate) fn newest(&self) -> Option<&Exposition> {
         self.readings.back().map(|(_, exposition)| exposition)
     }
@@ -317,7 +318,7 @@ impl CounterRates {
         self.gained(name, labels, increase)
     }
 
-    /// Returns the growth of a value per second, in which a smaller value than before is no growth.
+    /// Returns the growth of a value per second; a decrease counts as zero.
     fn growth(&self, name: &str) -> Option<f64> {
         self.gained(name, &[], |last, value| (value - last).max(0.0))
     }
@@ -346,7 +347,7 @@ impl Processes<'_> {
         self.0.iter().filter(move |(of, _)| *of == role).map(|(_, rates)| *rates)
     }
 
-    /// Returns the newest value of a metric in each process that exports it.
+    /// Returns the latest value of a metric in each process that exports it.
     fn gauges(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = f64> {
         let name = metric(role, name);
         self.of(role).filter_map(move |rates| rates.newest()?.get(&name, labels))
@@ -356,7 +357,7 @@ impl Processes<'_> {
         self.gauges(role, name, &[]).reduce(|a, b| a + b)
     }
 
-    /// Returns the growth of a value per second in each process, in which a smaller value than before is no growth.
+    /// Returns the growth of a value per second in each process; a decrease counts as zero.
     fn growth(&self, role: Role, name: &str) -> impl Iterator<Item = f64> {
         let name = metric(role, name);
         self.of(role).filter_map(move |rates| rates.growth(&name))
@@ -368,7 +369,7 @@ impl Processes<'_> {
         self.of(role).filter_map(|rates| rates.rate(&name, &[])).reduce(|a, b| a + b)
     }
 
-    /// Returns the rates of all series of one name over all processes, by the values of these labels.
+    /// Returns the rates of all series with this name, summed over processes, by the values of `labels`.
     pub(crate) fn rates_by<const N: usize>(
         &self,
         role: Role,
@@ -402,7 +403,7 @@ impl Processes<'_> {
         by_name.chain(errors).collect()
     }
 
-    /// Returns the measures of repetition, averaged over the replay servers that have them.
+    /// Returns the measures of repetition, averaged over the replay servers that export them.
     fn distinct(&self) -> BTreeMap<String, f64> {
         let mean = |part: &&str| {
             let values: Vec<f64> = match *part {
@@ -422,8 +423,8 @@ impl Processes<'_> {
         ratings.filter_map(|series| Some((series.label("opponent")?.to_owned(), series.value))).collect()
     }
 
-    /// Returns the engine of each role that reports one: `learner` with its device and precision, `actor`, `arena` and
-    /// `inference` with their evaluators. Processes of a role that differ are separated by `; `.
+    /// Returns the engine of each role that reports one: device and precision for `learner`, evaluators for `actor`,
+    /// `arena` and `inference`. Different engines within a role are separated by `; `.
     fn engines(&self) -> BTreeMap<String, String> {
         let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for (role, rates) in &self.0 {
@@ -441,13 +442,13 @@ pub(crate) fn metric(role: Role, name: &str) -> String {
     format!("zerofleet_{}_{name}", role.name())
 }
 
-/// Returns the series `name` of the newest exposition of a process.
+/// Returns the series `name` in the latest exposition of a process.
 fn named<'a>(rates: &'a CounterRates, name: &str) -> impl Iterator<Item = &'a Series> {
     rates.newest().into_iter().flat_map(|exposition| &exposition.series).filter(move |series| series.name == name)
 }
 
 fn engine(role: Role, rates: &CounterRates) -> Option<String> {
-    // The evaluator of the newest weights is the one in use.
+    // The evaluator with the latest weights is the one in use.
     let newest = |name| named(rates, &metric(role, name)).max_by(|a, b| a.value.total_cmp(&b.value));
     if role == Role::Learner {
         let device = newest("device")?;
@@ -461,8 +462,8 @@ pub(crate) fn engines_line(engines: &BTreeMap<String, String>) -> String {
     engines.iter().map(|(role, engine)| format!("{role} {engine}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Formats devices, one a line: `cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB`. A run whose devices
-/// are all CPUs has the line `cpu`.
+/// Formats devices, one per line: `cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB`. A run on CPUs
+/// alone has the line `cpu`.
 pub(crate) fn device_lines(devices: &[DeviceUse]) -> Vec<String> {
     match devices {
         [] => Vec::new(),
@@ -476,7 +477,7 @@ fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
     (below > 0.0).then(|| above / below)
 }
 
-/// Returns the time in seconds since 1970; zero if the clock is wrong and shows an earlier time.
+/// Returns the time in seconds since 1970; 0 if the clock shows an earlier time.
 pub(crate) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -486,7 +487,7 @@ pub(crate) fn unix_seconds() -> f64 {
 pub(crate) struct Meter {
     /// Sums over all processes and sessions, by series.
     totals: BTreeMap<String, f64>,
-    /// The processes that have answered, by index, with the time of their last answer.
+    /// Processes that have responded, by index, with the time of the last response.
     processes: BTreeMap<usize, (Role, Instant, CounterRates)>,
 }
 
@@ -501,13 +502,13 @@ impl Meter {
         &self.totals
     }
 
-    /// Records a restart of process `index`, whose counters start at zero.
+    /// Records a restart of process `index`: the counters start at zero.
     pub(crate) fn restarted(&mut self, index: usize) {
         self.processes.remove(&index);
     }
 
-    /// Computes the metrics from one round of scrapes: index, role and exposition of each process that answered. A
-    /// process that has not answered for longer than [`RATE_SPAN`] has no metrics, except the arena, which measures
+    /// Computes the metrics from one round of scrapes: index, role and exposition of each process that responded. A
+    /// process without a response for longer than [`RATE_SPAN`] has no metrics, except for the arena, which measures
     /// rarely.
     pub(crate) fn read(&mut self, now: Instant, scrapes: Vec<(usize, Role, Exposition)>) -> RunMetrics {
         for (index, role, exposition) in scrapes {
@@ -555,8 +556,7 @@ impl Meter {
     }
 }
 
-/// Returns true for a series that starts at zero with every process: the counters of actors, and the times of all
-/// roles.
+/// Returns true for a series that starts at zero in every new process: counters of actors, and times of all roles.
 fn begins_anew(role: Role, series: &Series) -> bool {
     let counts = role == Role::Actor && series.name.ends_with("_total");
     (counts || series.name.ends_with("_seconds_total")) && series.value.is_finite()

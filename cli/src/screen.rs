@@ -1,4 +1,4 @@
-//! Shows the progress of a run: live lines on a terminal, and a plain line at intervals elsewhere.
+//! Shows the progress of a run: live lines on a terminal, or a plain line at intervals.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,33 +9,33 @@ use learner::config::SUPPORT_MAX;
 
 use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 
-/// Interval between lines where there is no terminal.
+/// Interval between lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// The share of targets beyond the support of the network from which they are reported.
+/// Minimum share of targets beyond the support for a warning.
 const BEYOND_SHARE_MIN: f64 = 0.01;
-/// The width of a terminal that does not report it.
+/// Width in columns of a terminal that does not report it.
 const COLUMNS_DEFAULT: usize = 80;
-/// The indent of the lines that continue one of the start.
+/// Indent in columns of lines that continue a printed line.
 const LINE_INDENT: usize = 2;
-/// The indent of the lines that continue one of the metrics: the width of its name.
+/// Indent in columns of lines that continue a metric: the width of the metric's name.
 const DETAIL_INDENT: usize = 10;
-/// The text for a missing number.
+/// Placeholder for a missing number.
 pub(crate) const MISSING: &str = "–";
 
 /// The output of one session.
 #[derive(Debug)]
 pub(crate) enum Screen {
-    /// A terminal, where the time and the lines below it are redrawn in place.
+    /// A terminal, where the time and the lines below are redrawn in place.
     Live(ProgressBar),
-    /// A file or a pipe, to which a line is written at intervals.
+    /// A file or a pipe, which gets a line at intervals.
     Plain {
-        /// The time of the last line.
+        /// Time of the last line.
         last: Option<Instant>,
     },
 }
 
 impl Screen {
-    /// Creates the output that suits standard output.
+    /// Creates the form of output that suits standard output.
     pub(crate) fn new(total: Duration) -> Self {
         if !std::io::stdout().is_terminal() {
             return Self::Plain { last: None };
@@ -85,13 +85,13 @@ impl Screen {
     }
 }
 
-/// Returns the width of the terminal.
+/// Returns the width of the terminal in columns.
 fn columns() -> usize {
     service::terminal::size(&std::io::stdout()).map_or(COLUMNS_DEFAULT, |size| size.columns)
 }
 
-/// Breaks a line between words where it is wider than `width`, and indents the lines that follow. A longer word is left
-/// whole, so that a path can be copied.
+/// Breaks a line wider than `width` between words, and indents the continuation lines. A longer word stays whole, so
+/// that a path can be copied.
 fn wrapped(line: &str, width: usize, indent: usize) -> String {
     let mut text = String::new();
     let mut column = 0;
@@ -116,13 +116,13 @@ pub(crate) fn print_line(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }
 
-/// Returns a text on standard output that is redrawn in place.
+/// Creates a text on standard output that is redrawn in place.
 pub(crate) fn redrawn_text() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout()).with_style(style)
 }
 
-/// Returns a line on standard error that is redrawn in place; it is hidden where there is no terminal.
+/// Creates a line on standard error that is redrawn in place; hidden without a terminal.
 pub(crate) fn progress_line() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
@@ -168,20 +168,20 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns what is lost or not learned beside a fault, as name and text; empty in a sound run.
+/// Returns lost and unlearnable work that is no fault, as name and text; empty in a sound run.
 pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let lost = lost(&r.health).map(|text| ("lost", text));
     lost.into_iter().chain(beyond_support(&r.health).map(|text| ("targets", text))).collect()
 }
 
-/// Formats the episodes that were lost; `None` if there are none.
+/// Formats the number of lost episodes; `None` if there are none.
 fn lost(health: &Health) -> Option<String> {
     let [lost, failures] = [health.lost_episodes, health.environment_failures].map(|count| count.unwrap_or(0.0));
     (lost + failures > 0.0)
         .then(|| format!("{} episodes, in {} failures of the environment", count(Some(lost)), count(Some(failures))))
 }
 
-/// Formats the warning that targets lie beyond the support of the network, with the remedy; `None` while few do.
+/// Formats the warning that targets lie beyond the network's support, with a remedy; `None` below the minimum share.
 pub(crate) fn beyond_support(health: &Health) -> Option<String> {
     let share = health.beyond_support_share.filter(|share| *share >= BEYOND_SHARE_MIN)?;
     let (support, largest) = (health.support?, health.target_magnitude_max?);
@@ -201,12 +201,12 @@ pub(crate) fn beyond_support(health: &Health) -> Option<String> {
     ))
 }
 
-/// Formats the number of trajectories that were refused for good; `None` if there are none.
+/// Formats the number of permanently refused trajectories; `None` if there are none.
 pub(crate) fn refused(r: &RunMetrics) -> Option<String> {
     Some(r.health.refused()).filter(|refused| *refused > 0.0).map(|refused| count(Some(refused)))
 }
 
-/// Formats how far the newest stored games repeat positions; `None` if that is not measured. The last numbers are of
+/// Formats the repetition of positions in the latest stored games; `None` if not measured. The last numbers cover
 /// games from the empty board, by bands of eight plies.
 pub(crate) fn distinct(r: &RunMetrics) -> Option<String> {
     let share = |part: &str| r.distinct.get(part).copied();
@@ -216,7 +216,7 @@ pub(crate) fn distinct(r: &RunMetrics) -> Option<String> {
     Some(format!("distinct {overall} · top 1,000 {top} · by 8 plies {} %", bands.join(", ")))
 }
 
-/// Formats the accuracy on solved positions and the rating; `None` if neither is measured.
+/// Formats the accuracy on solved positions and the rating; `None` without either.
 pub(crate) fn strength(r: &RunMetrics) -> Option<String> {
     let solved = (!r.accuracy.is_empty()).then(|| {
         let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
@@ -227,7 +227,7 @@ pub(crate) fn strength(r: &RunMetrics) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
-/// Formats a rating with its confidence interval.
+/// Formats a rating with the confidence interval.
 pub(crate) fn elo(r: &RunMetrics) -> String {
     match (r.elo, r.elo_low, r.elo_high) {
         (Some(elo), Some(low), Some(high)) => format!("{elo:.0} ({low:.0} to {high:.0})"),
@@ -236,7 +236,7 @@ pub(crate) fn elo(r: &RunMetrics) -> String {
     }
 }
 
-/// Formats a mean return with its confidence interval.
+/// Formats a mean return with the confidence interval.
 pub(crate) fn mean_return(r: &RunMetrics) -> String {
     match (r.return_mean, r.return_low, r.return_high) {
         (Some(mean), Some(low), Some(high)) => {
@@ -246,7 +246,7 @@ pub(crate) fn mean_return(r: &RunMetrics) -> String {
     }
 }
 
-/// Formats the losses; the total is weighted, and the losses of reward and consistency are those of a learned model.
+/// Formats the losses. The total is weighted; only learned models have reward and consistency losses.
 pub(crate) fn losses(r: &RunMetrics) -> String {
     if r.loss_total.is_none() {
         return "no training step yet".to_owned();
@@ -259,8 +259,8 @@ pub(crate) fn losses(r: &RunMetrics) -> String {
     format!("{total}: policy {policy} · value {value}{reward}{consistency}")
 }
 
-/// Formats the measures of the newest validated version on held-out games; `None` where nothing is validated. Measures
-/// that the game or the network does not have are left out.
+/// Formats the measures of the latest validated version on held-out games; `None` without validation. Measures that
+/// the game or the network lacks are left out.
 pub(crate) fn validation(r: &RunMetrics) -> Option<String> {
     let mut parts = vec![format!("policy {:.3}", r.validation_loss_policy?)];
     parts.extend(r.validation_loss_value.map(|loss| format!("value {loss:.3}")));
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
     use crate::run_metrics::DISTINCT;
 
-    /// Returns the warning about this share of targets, the largest of which is `largest`.
+    /// Returns the warning about this share of targets beyond the support, with the maximum magnitude `largest`.
     fn warning(share: f64, largest: f64) -> Option<String> {
         let (support, target_magnitude_max) = (Some(25.0), Some(largest));
         beyond_support(&Health {

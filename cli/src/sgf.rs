@@ -1,4 +1,4 @@
-//! Games as records in SGF: [`Recorder`].
+//! SGF records of games: [`Recorder`].
 
 use anyhow::Context as _;
 use arena::notation::Notation;
@@ -9,10 +9,10 @@ use protocols::{BoardGame, Color, GameResult, Ply, Record, Setup};
 
 use crate::game_result::game_result;
 
-/// The rules of Go, in the words of the property `RU`, which has no name for them.
+/// Text of the property `RU`, which has no standard name for these rules of Go.
 const GO_RULES: &str = "Tromp-Taylor without suicide";
 
-/// The form of a game's records.
+/// Converts games to SGF records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recorder<'a> {
     game: &'a AnyGame,
@@ -20,7 +20,7 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Returns the form of the records of a game.
+    /// Returns a recorder for a game.
     ///
     /// # Errors
     /// SGF has no such game.
@@ -31,10 +31,10 @@ impl<'a> Recorder<'a> {
         Ok(Self { game, notation })
     }
 
-    /// Returns a record: node 0 holds its properties, node i the move i. `result` replaces that of the rules.
+    /// Returns a record: node 0 holds the properties, node i move i. `result` overrides the result by the rules.
     ///
     /// # Errors
-    /// The actions are not legal.
+    /// An action is illegal.
     pub(crate) fn record(
         &self,
         actions: &[Action],

@@ -1,7 +1,7 @@
-//! Finds a run that looks healthy and learns nothing: no position is searched, no game reaches the replay table, or no
-//! training step is made.
+//! Detects a run that looks healthy but learns nothing: no position is searched, no game reaches the replay table, or
+//! no training step is taken.
 //!
-//! It depends on metrics and on times that it is given, on no process, clock or file. Start with [`Watch::read`].
+//! It depends on the given metrics and times alone, not on processes, clocks or files. Start with [`Watch::read`].
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,23 @@ use crate::run_metrics::RunMetrics;
 #[cfg(test)]
 mod tests;
 
-/// Time without progress after which a run learns nothing. It is longer than any restart, than the start of a device
-/// and than the wait for the first version under a gate.
+/// Time without progress that counts as a fault. It exceeds any restart, the start of a device, and the wait for the
+/// first version under a gate.
 const STALLED_AFTER: Duration = Duration::from_secs(180);
-/// Longest time between two readings that counts: behind a longer one, the supervisor itself has stood still.
+/// Maximum time between two readings that counts: after a longer gap, the supervisor itself had stopped.
 const GAP_MAX: Duration = Duration::from_secs(20);
-/// A training step may take this many times as long as the slowest before.
+/// A training step may take this many times as long as the slowest earlier step.
 const SLOWER_MAX: u32 = 2;
 
-/// Watches the stages of learning. A slow stage is no fault, nor is one that a rate limiter blocks.
+/// Watches the stages of learning. A slow stage is no fault, nor is a stage blocked by a rate limiter.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The time of the last reading.
+    /// Time of the last reading.
     last: Option<Instant>,
     searching: Stage,
     storing: Stage,
     training: Stage,
-    /// True from the end of a game until one is stored.
+    /// True from the end of a game until a game is stored.
     awaits_store: bool,
     fault: Option<String>,
 }
@@ -34,24 +34,24 @@ pub(crate) struct Watch {
 /// A stage of learning.
 #[derive(Debug, Default)]
 struct Stage {
-    /// True once it has made progress in this session.
+    /// True after any progress in this session.
     has_moved: bool,
-    /// Time without progress, in which it was not excused and its processes answered.
+    /// Time without progress while the stage was not excused and the processes responded.
     idle: Duration,
-    /// The longest such time that ended with progress.
+    /// Maximum idle time before progress resumed.
     slowest: Duration,
 }
 
 /// The state of a stage in one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It makes progress.
+    /// The stage makes progress.
     Moving,
-    /// It makes none, and is not to make any.
+    /// The stage makes no progress, and is not supposed to.
     Excused,
-    /// It makes no progress.
+    /// The stage makes no progress, without an excuse.
     Idle,
-    /// Its processes do not answer: the supervisor restarts or gives them up.
+    /// The processes do not respond; the supervisor restarts them or gives up.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
 }
 
 impl Watch {
-    /// Takes the metrics that were read at `now`. Returns a line for the screen when a fault begins, changes its reason
+    /// Takes the metrics that were read at `now`. Returns a line for the screen if a fault starts, changes the reason
     /// or is over.
     pub(crate) fn read(&mut self, metrics: &RunMetrics, now: Instant) -> Option<String> {
         let elapsed = self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
@@ -90,13 +90,13 @@ impl Watch {
         )
     }
 
-    /// Returns the fault that stands, with its remedy.
+    /// Returns the current fault, with a remedy.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Returns the fault at the end of a session: one that stands, or in a session too short for it a refusal of all
-    /// that was done, if there was no training step.
+    /// Returns the fault for the report of a session: the current fault. In a session too short for one and without a
+    /// training step, refused weights or refused trajectories count if nothing was searched or stored.
     pub(crate) fn at_end(&self, metrics: &RunMetrics) -> Option<String> {
         let holds_nothing = metrics.replay_items.is_none_or(|items| items <= 0.0);
         let is_refused = metrics.health.refused() > 0.0 && !self.storing.has_moved && holds_nothing;
@@ -110,7 +110,7 @@ impl Watch {
         self.fault.clone().or_else(refused)
     }
 
-    /// Returns the first stage that has stalled, since those behind it wait for it.
+    /// Returns the first stalled stage, since later stages wait for it.
     fn standing(&self, metrics: &RunMetrics) -> Option<String> {
         let is_trained_slowly = self.training.slowest * SLOWER_MAX;
         if self.searching.idle >= STALLED_AFTER {
@@ -124,7 +124,7 @@ impl Watch {
         }
     }
 
-    /// A game under way is no fault, however long it takes: only one that has ended is awaited.
+    /// A game under way is no fault, however long it takes: only a finished game must reach the table.
     fn storing_now(&mut self, metrics: &RunMetrics) -> State {
         let Some(inserts) = metrics.inserts_per_second else { return State::Unknown };
         let ended = [metrics.games_per_second, metrics.health.lost_per_second];
@@ -138,7 +138,7 @@ impl Watch {
     }
 }
 
-/// A long game has searches all the time.
+/// A long game also has searches all the time.
 fn searching(metrics: &RunMetrics) -> State {
     let rates = [metrics.positions_per_second, metrics.evaluations_per_second];
     if rates.into_iter().any(is_above_zero) {
@@ -158,7 +158,7 @@ fn training(metrics: &RunMetrics) -> State {
         State::Moving
     } else if metrics.health.samples_held > 0.0 {
         State::Excused
-    // A learner has this counter from its start on, its steps from the first weights on.
+    // A learner exports this counter from the start on, but steps only from the first weights on.
     } else if metrics.not_finite.is_none() || metrics.replay_items.is_none() {
         State::Unknown
     } else {
@@ -208,7 +208,7 @@ fn not_stored(metrics: &RunMetrics) -> String {
     }
 }
 
-/// Returns what to change about a defect that a replay server has named.
+/// Returns the remedy for a defect that a replay server has named.
 fn remedy_of(defect: &str) -> &'static str {
     let (field, reason) = defect.split_once(": ").unwrap_or_default();
     match field.rsplit_once('.').map_or(field, |(_, last)| last) {

@@ -1,7 +1,7 @@
 //! `zerofleet top`: shows the state of a fleet in the terminal.
 //!
-//! It only reads the admin ports of all processes. `sources` finds the processes, `roster` reads their metrics and
-//! keeps their history; `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
+//! It only reads the admin ports of all processes. `sources` finds the processes, `roster` reads metrics and keeps
+//! the history, `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
 //! untrusted: `roster::sanitize` cleans it, and no text can crash this program.
 
 mod cost;
@@ -30,14 +30,16 @@ use sources::{Sources, admin_address};
 const ONCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between checks of Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
-/// Longest polling interval; with a longer one, most events would be missed.
+/// Maximum polling interval in seconds; a longer interval would miss most events.
 const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 
 /// Shows the fleet: processes, rates, versions, bottleneck and cost.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Admin port of a process; may be repeated. Every address of a host name is a process, and names are resolved
-    /// again every few seconds [default: replay, learner, inference, actor and arena, port 9100].
+    /// Admin port of a process; may be repeated [default: all services, port 9100].
+    ///
+    /// Every address of a host name is a process, and names are resolved again every few seconds. The default is the
+    /// hosts replay, learner, inference, actor and arena, with port 9100.
     #[arg(long = "admin", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "run")]
     admins: Vec<String>,
 
@@ -45,12 +47,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
 
-    /// Folder of all runs.
+    /// Directory of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 
-    /// Price per hour, in any currency: of the whole fleet (`1.20`), or of each process of a role (`learner=0.90`); the
-    /// latter may be repeated.
+    /// Price per hour, in any currency: `1.20`, or by role `learner=0.90`.
+    ///
+    /// A plain price is for the whole fleet. A price with a role is for each process of the role, and may be repeated.
     #[arg(long = "price-per-hour", value_name = "[ROLE=]PRICE")]
     prices: Vec<Price>,
 
@@ -71,7 +74,7 @@ impl Args {
     /// Polls and prints until Ctrl-C.
     ///
     /// # Errors
-    /// Invalid options, a run that does not exist, an output that cannot be written.
+    /// Invalid options, a run that does not exist, or an output that cannot be written.
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let (_runtime, drain) = crate::drain_on_signals()?;
         self.watch(&drain, out)
@@ -88,7 +91,7 @@ impl Args {
             roster.poll(&sources.processes(now), now);
             let mut snapshot = Snapshot::of(&roster, &self.prices, Instant::now(), unix_seconds());
             watch.read(&snapshot.metrics, now);
-            // Of a fleet that has refused all so far the reason is known at once.
+            // If a fleet has refused all work so far, the reason is known at once.
             snapshot.metrics.health.fault = watch.at_end(&snapshot.metrics);
             snapshot
         };

@@ -1,5 +1,5 @@
-//! `zerofleet train`: supervises a run. Starts and watches the processes, shows and records their metrics, and drains
-//! them.
+//! `zerofleet train`: supervises a run. Starts and watches the processes, shows and records the metrics, and drains
+//! the processes.
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
@@ -32,33 +32,41 @@ use crate::stall::Watch;
 use crate::trained_time::TrainedTime;
 use crate::write_failures::WriteFailures;
 
-/// Trains a network: starts every process of a run, shows their metrics and drains them in order.
+/// Trains a network: starts all processes of a run and shows metrics.
+///
+/// The processes drain in order when the time is over or a signal requests a stop.
 #[derive(Debug, Clone, clap::Args)]
-// The group of the run's options has the same name.
+// The group of the run options has the same name.
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     run: plan::Args,
 
-    /// Train in this process alone until the run has this many versions of weights, in an order that no clock changes:
-    /// a run file and a seed give the same weights bit for bit, also after interruptions. CPU only.
+    /// Train reproducibly in one process, until this number of versions.
+    ///
+    /// The order of events does not depend on the clock: a run file and a seed give the same weights bit for bit,
+    /// also after interruptions. CPU only.
     #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
-    /// Episodes that each version plays in a deterministic run: a multiple of 64 [default: 256, or the run's].
+    /// Episodes per version of a deterministic run [default: 256, or the run's].
+    ///
+    /// Must be a multiple of 64.
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
     episodes_per_version: Option<u64>,
 
-    /// Continue the run from its checkpoint of this training step; later ones are set aside. 0: train its network from
-    /// nothing, and keep the weights trained so far.
+    /// Continue the run from the checkpoint of this training step.
+    ///
+    /// Later checkpoints are set aside. With 0, the network is trained from nothing, and the weights trained so far
+    /// are kept.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
 
-    /// Print as JSON whether the learner of the run needs libtorch, and start nothing.
+    /// Print as JSON whether the learner needs libtorch, and start nothing.
     #[arg(long, hide = true)]
     needs_libtorch: bool,
 
-    /// Drain when standard input closes, because the program that started this one is gone.
+    /// Drain when standard input closes, because the parent program is gone.
     #[arg(long, hide = true)]
     exit_with_parent: bool,
 }
@@ -70,7 +78,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The longest time for rated games of the last version after a run.
+/// Maximum time for rated games of the last version after a run.
 const MEASURE_MAX: Duration = Duration::from_secs(30);
 
 /// Trains until the time is over or a signal requests a stop.
@@ -84,7 +92,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let remedy = if args.deterministic.is_some() { "start another run" } else { resume::TRAIN_FROM_NOTHING };
-    // The lock of a run that is being trained names the holder.
+    // For a run in training, the lock names the holder.
     let is_checked = args.from.is_none() && !plan.run.is_trained();
     let checkpoint = if is_checked { resume::checkpoint(&plan, remedy)? } else { None };
     if let Some(versions) = args.deterministic {
@@ -170,7 +178,7 @@ fn supervise(
     let trained = session.train(drain);
     session.screen.close();
     session.screen.print(if drain.started() { "stopping: draining every process" } else { "draining every process" });
-    // A session that failed, or whose disk is full, drains its processes as well.
+    // A failed session, or a session with a full disk, also drains the processes.
     let kept = session.keep();
     for undrained in session.fleet.drain()? {
         session.screen.print(&undrained);
@@ -204,7 +212,7 @@ struct Session<'a> {
     last: RunMetrics,
     write_failures: WriteFailures,
     watch: Watch,
-    /// True once the warning about targets beyond the support was printed.
+    /// True after the warning about targets beyond the support.
     is_beyond_support: bool,
     progress: Progress,
     /// True if actors get the weights that the arena accepts.
@@ -228,21 +236,21 @@ impl Session<'_> {
             }
             if now >= next_record {
                 next_record = now + RECORD_INTERVAL;
-                // A full disk must not end the training: the next write may succeed.
+                // A full disk must not stop the training: the next write may succeed.
                 let kept = self.keep();
                 self.write_failures.kept(&kept).iter().for_each(|news| self.screen.print(news));
             }
             std::thread::sleep(WATCH_INTERVAL);
         }
-        // The last reading, while every process still answers.
+        // The last reading, while every process still responds.
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
         Ok(())
     }
 
-    /// Plays the rated games that the arena left to the last version, with a whole core, and records the rating.
+    /// Plays the remaining rated games of the last version with a whole core, and records the rating.
     fn measure_last(&mut self, plan: &Plan, drain: &Drain) -> anyhow::Result<()> {
-        // A run that was interrupted goes on; without a rating there is no arena, or it does not rate.
+        // An interrupted run resumes later. Without a rating there is no arena, or it does not rate.
         if drain.started() || self.is_gated || self.last.elo.is_none() {
             return Ok(());
         }
@@ -280,7 +288,7 @@ impl Session<'_> {
             self.is_beyond_support = true;
             self.screen.print(&warning);
         }
-        // Actors play with weights of the learner: every process that training needs has started.
+        // Actors play with weights from the learner: every process that training needs has started.
         if moves(self.meter.totals()) > self.moves_before {
             self.start.succeeded();
         }
@@ -313,11 +321,11 @@ impl Session<'_> {
                 self.meter.restarted(index);
             }
             Event::Refused { why } => {
-                // The log of a new run goes with its folder; its last line is the reason.
+                // The log of a new run is deleted with the directory; the last line is the reason.
                 self.screen.print(&without(*role, self.is_gated, &format!("{name} {why}"))?);
             }
             Event::GivenUp { why } => {
-                // The logs show why it fails.
+                // The logs show the reason of the failures.
                 self.start.succeeded();
                 let log = self.log(index);
                 let happened = format!("{name} {why} (full log: {})", log.display());
@@ -328,12 +336,12 @@ impl Session<'_> {
     }
 }
 
-/// Returns the moves of all actors.
+/// Returns the total moves of all actors.
 fn moves(totals: &BTreeMap<String, f64>) -> f64 {
     totals.get(&metric(Role::Actor, "moves_total")).copied().unwrap_or_default()
 }
 
-/// Returns the message for a process of this role that is given up.
+/// Returns the message for a given-up process of this role.
 ///
 /// # Errors
 /// Training cannot continue without this role.
@@ -342,13 +350,13 @@ fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<St
         Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights from the arena only"),
         // The arena only measures, and no process waits for it.
         Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
-        // Actors evaluate their own positions meanwhile.
+        // Actors evaluate positions without the server meanwhile.
         Role::Inference => Ok(format!("{what_happened}; training continues without it")),
         Role::Actor | Role::Replay | Role::Learner => bail!("{what_happened}"),
     }
 }
 
-/// Writes summary and picture to the run's folder, and prints them.
+/// Writes summary and picture to the run directory, and prints both.
 fn print_report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
     print_line(&format!("\n{}", report::write(&plan.run, restarts.collect(), Origin::here(std::env::args_os()))?));

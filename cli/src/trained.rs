@@ -1,7 +1,7 @@
-//! Loads the newest weights of a run, or another version that it keeps, with its game and search settings, for
-//! evaluation here or by an inference server.
+//! Loads the latest or another kept weights version of a run, with game and search settings, for evaluation on this
+//! machine or by an inference server.
 //!
-//! The commands that evaluate a network use it. Start with [`Trained::open`].
+//! All commands that evaluate a network use it. Start with [`Trained::open`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use crate::{kept_versions, own_server, remote};
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
-/// Largest batch of the commands that evaluate here, which make small batches.
+/// Maximum batch for evaluation in this process, where batches are small.
 const BATCH_MAX: usize = 64;
 
-/// The arguments that name a run and the engine for its weights.
+/// Arguments that name a run and an engine for the weights.
 #[derive(Debug, Clone, clap::Args)]
-// The derived group would have the same name, `Args`, as that of the arguments of `play` or `eval`.
+// The derived group would have the same name, `Args`, as the group of `play` or `eval`.
 #[group(skip)]
 pub(crate) struct Args {
     /// Name of the run.
     #[arg(long, value_name = "NAME")]
     pub run: String,
 
-    /// A weights version that the run keeps, as zerofleet weights ls lists them [default: the newest].
+    /// Kept version, as listed by zerofleet weights ls [default: the latest].
     #[arg(long, value_name = "N", value_parser = version, conflicts_with = "inference")]
     pub version: Option<WeightsVersion>,
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The newest weights of a run, on the CPU.
+    /// Returns arguments for the latest weights of a run, on the CPU.
     pub(crate) fn newest(runs: PathBuf, run: &str) -> Self {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::Auto, KernelPreference::Auto);
         let options = Options { runs, device, precision, kernel, inference: None, game: None, sets: Vec::new() };
@@ -56,55 +56,62 @@ impl Args {
 /// Parses a weights version, written `12` or `v12`.
 ///
 /// # Errors
-/// Names the text if it is not one.
+/// The text is not a weights version; the error names it.
 pub(crate) fn version(text: &str) -> Result<WeightsVersion, String> {
     let number = text.strip_prefix('v').unwrap_or(text).parse().ok().filter(|&number| number > 0);
     number.map(WeightsVersion).ok_or_else(|| format!("`{text}` is not a weights version such as 12 or v12"))
 }
 
-/// The arguments that hold for every run that a command evaluates.
+/// Arguments that apply to every run that a command evaluates.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// Folder of all runs.
+    /// Directory of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// `auto` (the faster of CPU and accelerator), `cpu`, `cuda`, `cuda:1` or `mps`. For an accelerator this program
-    /// starts an inference server of its own if it is built without libtorch.
+    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    ///
+    /// `auto` is the faster of CPU and accelerator. For an accelerator, a program that is built without libtorch
+    /// starts an inference server.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 
-    /// `auto`, `f32` or `bf16`.
+    /// Precision of the evaluation: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    /// Engine on a CPU: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 
-    /// Endpoint of an inference server, `http://127.0.0.1:7003` or `https`, which evaluates with the newest weights
-    /// that it has at the start; the run then names only the game, the search and the credentials.
+    /// Inference server that evaluates: `http://127.0.0.1:7003` or `https`.
+    ///
+    /// The server evaluates with the latest weights at the start. The run then only supplies the game, the search and
+    /// the credentials.
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
-    /// Another board of the run's game, such as go-13, for weights whose tensors depend on no board (`network.heads =
-    /// "pooled"`), or the game of a match without runs [default: the board of the run].
+    /// Another board of the run's game, such as go-13 [default: the run's].
+    ///
+    /// The weights must fit any board (`network.heads = "pooled"`). In a match without runs, this is the game.
     #[arg(long, value_name = "GAME")]
     pub game: Option<GameKind>,
 
-    /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
+    /// Overrides one key of the run's configuration; may be repeated.
+    ///
+    /// For example `search.c_init=2.5`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
 
 impl Options {
-    /// Returns whether the engine is one that this program is built without, and an inference server may have.
+    /// Returns true if this program is built without the engine, but an inference server may have it.
     fn needs_server(&self) -> bool {
         !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
     }
 
-    /// The settings of an inference server of its own, which override the run file.
+    /// Returns settings for the command's own inference server, which override the run file.
     fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
@@ -116,7 +123,7 @@ impl Options {
         sets.iter().cloned().chain(engine).collect()
     }
 
-    /// Chooses the engine for this many threads.
+    /// Chooses the engine for `threads` threads.
     fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
         let wanted = evaluators::Settings {
             device: self.device,
@@ -128,7 +135,7 @@ impl Options {
             batch_max: BatchMax::exactly(BATCH_MAX),
             torch_build: "use zerofleet-torch, which cargo build --release --package cli --features torch builds",
         };
-        // A command stores no measured speeds: every start measures them.
+        // A command stores no measured speeds, so that every start measures again.
         let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
         let chosen =
             evaluators::choose(&wanted, host).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"));
@@ -136,43 +143,43 @@ impl Options {
     }
 }
 
-/// The weights of a run that a command evaluates, with its game and search settings.
+/// Weights of a run for evaluation, with game and search settings.
 pub(crate) struct Trained {
-    /// The game, on the board of the run or on the one that the options name.
+    /// The game, on the board of the run or of the options.
     pub game: GameKind,
-    /// The game's name and the folder of the run.
+    /// Name of the game and directory of the run.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment section, for a game in Python.
     pub environment: EnvironmentSection,
     /// The search settings of the run.
     pub search: SearchSettings,
-    /// γ, by which a learned model counts later rewards and values less.
+    /// γ, the discount of later rewards and values in a learned model.
     pub discount: f32,
-    /// The network of the weights.
+    /// Network of the weights.
     pub networks: Networks,
-    /// The weights; `None` where a server evaluates them.
+    /// The weights; `None` if a server evaluates.
     pub weights: Option<LocalWeights>,
 }
 
-/// A weights version in this process, from which networks of the boards of its game are built.
+/// A weights version in this process, from which networks for other boards of the game are built.
 pub(crate) struct LocalWeights {
     manifest: Manifest,
     bytes: Bytes,
     backend: Arc<dyn Backend>,
-    /// The number of evaluators.
+    /// Number of evaluators.
     threads: usize,
 }
 
-/// The network of a weights version, once for each thread that can use it.
+/// The network of a weights version, once per thread that can use it.
 pub(crate) enum Networks {
     /// An AlphaZero network: one evaluator per evaluation thread; at least one.
     Evaluators(Vec<Box<dyn Evaluator>>),
-    /// A MuZero network, whose latent states belong to one thread.
+    /// A MuZero network with latent states that belong to one thread.
     Latent(Box<dyn LatentModel>),
 }
 
 impl LocalWeights {
-    /// Builds the network on the board of `game`, once for each thread that can use it.
+    /// Builds the network for the board of `game`, once per thread that can use it.
     fn networks(&self, game: &GameKind) -> anyhow::Result<Networks> {
         if self.manifest.architecture.model.has_dynamics() {
             let manifest = evaluators::suited(&self.manifest, game.rules().spec())?;
@@ -181,10 +188,10 @@ impl LocalWeights {
         self.evaluators(game).map(Networks::Evaluators)
     }
 
-    /// Builds the evaluators of an AlphaZero network on the board of `game`, one for each thread.
+    /// Builds the evaluators of an AlphaZero network for the board of `game`, one per thread.
     ///
     /// # Errors
-    /// [`Unsuitable`](evaluators::Unsuitable) for a board that the network is not one of, and those of the engine.
+    /// [`Unsuitable`](evaluators::Unsuitable) if the network does not fit the board, and errors of the engine.
     pub(crate) fn evaluators(&self, game: &GameKind) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
         let rules = game.rules();
         let manifest = evaluators::suited(&self.manifest, rules.spec())?;
@@ -195,7 +202,7 @@ impl LocalWeights {
 }
 
 impl Networks {
-    /// The attributes of the network.
+    /// Returns the attributes of the network.
     pub(crate) fn attributes(&self) -> Attributes {
         match self {
             Self::Evaluators(evaluators) => evaluators[0].attributes(),
@@ -213,11 +220,11 @@ impl Networks {
 }
 
 impl Trained {
-    /// Finds the run and loads its newest published weights, or the given version, once per thread.
+    /// Finds the run and loads the latest published weights, or `version`, once per thread.
     ///
     /// # Errors
-    /// A run that does not exist, has not published weights or does not keep the version, or weights that do not fit
-    /// the run's game or the board that the options name.
+    /// The run does not exist, has not published weights or does not keep the version, or the weights do not fit the
+    /// game or the board.
     pub(crate) fn open(Args { run, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&options.runs, run)?;
         let board = options.game.iter().map(|game| format!("run.game={game}"));
@@ -260,7 +267,7 @@ impl Trained {
     }
 }
 
-/// Returns a weights version of a run, the newest one by default, on the board of `game`.
+/// Returns a weights version of a run, by default the latest, adapted to the board of `game`.
 fn weights_for(
     run: &RunDirectory,
     version: Option<WeightsVersion>,
@@ -349,7 +356,7 @@ pub(crate) mod tests {
         Published::new(run.path().join("weights"), 4).write(&manifest, &bytes).unwrap();
     }
 
-    /// Opens a run of `game` with untrained weights of small heads of this kind, and returns it with its folder.
+    /// Opens a run of `game` with untrained weights and heads of this kind, and returns it with the directory.
     pub(crate) fn untrained(game: &str, heads: HeadKind) -> (tempfile::TempDir, Trained) {
         let runs = tempfile::tempdir().unwrap();
         let architecture = architecture(&game.parse().unwrap());
@@ -490,7 +497,7 @@ pub(crate) mod tests {
         let error = refused(options.clone());
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });
-        // No server lies beside the program of these tests.
+        // No server is in the directory of these tests.
         let remedy = "--package inference-server --features torch";
         assert!(error.contains("inference-server is missing") && error.contains(remedy), "{error}");
         let error = refused(Options { kernel: KernelPreference::Libtorch, ..options });

@@ -1,22 +1,22 @@
-//! Counts the time that a run trains.
+//! Counts the training time of a run.
 
 use std::time::{Duration, Instant};
 
-/// The time of a run over all its sessions, without the time in which a process that it needs did not work.
+/// Time of a run over all sessions, without the time during which a required process did not work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrainedTime {
     trained: Duration,
-    /// The end of the time that was counted or left out.
+    /// Time up to which time has been counted or left out.
     until: Instant,
 }
 
 impl TrainedTime {
-    /// Goes on from the time of earlier sessions.
+    /// Resumes from the time of earlier sessions.
     pub(crate) fn resume(before: Duration, now: Instant) -> Self {
         Self { trained: before, until: now }
     }
 
-    /// Counts the time since the last call if the processes that the run needs work now.
+    /// Counts the time since the last call if all required processes work now.
     pub(crate) fn pass(&mut self, now: Instant, works: bool) {
         if works {
             self.trained += now.saturating_duration_since(self.until);

@@ -1,10 +1,10 @@
 //! `zerofleet tune`: searches for the settings with which a run learns best.
 //!
 //! A [`Study`](study::Study) names ranges of settings, the objective and the budget of a trial. The
-//! [`Scheduler`](scheduler::Scheduler) starts trials whose values a [`Sampler`](sampler::Sampler) proposes, and stops
-//! those that fall behind at a rung of [`Halving`](halving::Halving). Every event is an entry of the
-//! [`Journal`](journal::Journal) first, of which the [`History`](history::History) is the sum, so that a study goes on
-//! after any end of this program. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as `zerofleet train`; `report`
+//! [`Scheduler`](scheduler::Scheduler) starts trials with values from a [`Sampler`](sampler::Sampler), and stops
+//! trials that fall behind at a rung of [`Halving`](halving::Halving). Every event is first written to the
+//! [`Journal`](journal::Journal); the [`History`](history::History) sums up the events. A study therefore resumes
+//! however this program stopped. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as `zerofleet train`; `report`
 //! writes the results.
 
 mod base;
@@ -50,12 +50,14 @@ pub(crate) use scheduler::Measurement;
 pub(crate) use scheduler::{Report, Runner};
 pub(crate) use trial_runs::{TrialRuns, TrialSettings};
 
-/// Interval between looks at the runs, which record their metrics every five seconds.
+/// Interval between checks of the runs, which record metrics every five seconds.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval between lines about the whole study where there is no terminal.
+/// Interval between lines about the whole study without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Searches for the settings of a run: many short runs, of which the bad ones are stopped early (docs/tuning.md).
+/// Searches for the settings of a run (docs/tuning.md).
+///
+/// A study makes many short runs and stops bad runs early.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -66,10 +68,12 @@ pub(crate) struct Args {
     study: StudyArgs,
 }
 
-/// What is measured instead of a study.
+/// Measurements other than a study.
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Measure {
-    /// Measures sizes of batches and micro-batches for speed and memory, and recommends one.
+    /// Measures batch and micro-batch sizes for speed and memory.
+    ///
+    /// Recommends a size.
     #[command(disable_help_flag = true)]
     Batch {
         /// Options of `zerofleet bench learner`; see `--help`.
@@ -81,20 +85,20 @@ enum Measure {
 /// Options of a study.
 #[derive(Debug, Clone, clap::Args)]
 struct StudyArgs {
-    /// The study file (TOML). A study that was interrupted goes on.
-    // Required, but not beside a measurement.
+    /// The study file (TOML). An interrupted study resumes.
+    // Required, except with a measurement.
     #[arg(value_name = "FILE", default_value = "", hide_default_value = true)]
     file: PathBuf,
 
-    /// Folder of all runs; the study has a folder of its name below.
+    /// Directory of all runs; the study has a subdirectory of the same name.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
 
-    /// Let trials that failed run again.
+    /// Let failed trials run again.
     #[arg(long)]
     retry_failed: bool,
 
-    /// Check the study file and print what it means, and start nothing.
+    /// Check the study file, print the plan and start nothing.
     #[arg(long)]
     check: bool,
 }
@@ -103,7 +107,7 @@ impl Args {
     /// Runs the study, or the measurement.
     ///
     /// # Errors
-    /// An invalid study file, a folder in use, or trials that all fail; those of [`bench::Args::run`].
+    /// An invalid study file, a directory in use, or trials that all fail; errors of [`bench::Args::run`].
     pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         match self.measurement {
             None => self.study.run(out).map(|()| ExitCode::SUCCESS),
@@ -115,7 +119,7 @@ impl Args {
 }
 
 impl StudyArgs {
-    /// Runs the trials of the study until all have ended or a signal requests a stop.
+    /// Runs the trials of the study until all have stopped or a signal requests a stop.
     fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         ensure!(!self.file.as_os_str().is_empty(), "name a study file, or `batch`; see zerofleet tune --help");
         let study = Study::read(&self.file)?;
@@ -141,7 +145,7 @@ impl StudyArgs {
         let ran = watch(&study, &mut scheduler, &drain, &mut screen);
         screen.close();
         let found = report::write(&study, scheduler.history(), folder.path(), &trials);
-        // A failure of the trials explains more than one of the report that follows from it.
+        // A failure of the trials explains more than the resulting failure of the report.
         ran?;
         for line in found? {
             screen.print(&line);
@@ -183,7 +187,7 @@ fn watch(
     outcome
 }
 
-/// The output of a study: a table that is redrawn below the news on a terminal, lines elsewhere.
+/// The output of a study: on a terminal, a table that is redrawn below the news; otherwise lines.
 struct Screen<'a, W> {
     out: &'a mut W,
     live: Option<ProgressBar>,

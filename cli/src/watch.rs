@@ -1,4 +1,4 @@
-//! One episode of a game for one player, played by the weights step by step. Start with [`watch`].
+//! Plays one episode of a single-player game with the weights, step by step. Start with [`watch`].
 
 use std::io::Write;
 
@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::play::Settings;
 
-/// Plays the evaluation episode of `seed` and writes every step: action, reward, sum of rewards, the new position.
+/// Plays the evaluation episode of `seed` and writes every step: action, reward, sum of rewards and new position.
 ///
 /// # Errors
-/// The network failed, the game gave a reward that is not finite, or the output cannot be written.
+/// The network failed, the game gave a non-finite reward, or the output cannot be written.
 pub(crate) fn watch<G: Game>(
     game: &G,
     settings: &Settings,
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// The episode of a board game ends as well, so that a network without learned dynamics can play one.
+    /// A board game also finishes an episode, so that a network without learned dynamics can play one.
     #[test]
     fn every_step_is_shown_with_its_reward_until_the_episode_is_over() {
         let game = TicTacToe::new();

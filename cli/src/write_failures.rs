@@ -1,4 +1,4 @@
-//! Reports failed writes of a run, most often because its disk is full: once when they begin and once when they end.
+//! Reports failed writes of a run, most often because the disk is full: once when they start and once when they stop.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) struct WriteFailures {
 }
 
 impl WriteFailures {
-    /// Takes the result of writing metrics and progress; returns a message if it differs from the last one.
+    /// Takes the result of writing metrics and progress; returns a message if it differs from the last result.
     pub(crate) fn kept(&mut self, kept: &anyhow::Result<()>) -> Option<String> {
         self.change("the metrics of the run", kept.as_ref().err().map(|error| format!("{error:#}")))
     }

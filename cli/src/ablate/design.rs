@@ -1,12 +1,12 @@
-//! The runs of an ablation, in pairs that are compared with each other.
+//! The runs of an ablation, in pairs to compare.
 
 use serde::Deserialize;
 
-/// The most switches of a screen: the columns of the table.
+/// Columns of the table: the maximum number of switches in a screen.
 pub(super) const COLUMNS: usize = 11;
-/// The rows of the table.
+/// Rows of the table, which are runs.
 const ROWS: usize = COLUMNS + 1;
-/// The first row of the table of 12 runs (Plackett and Burman 1946, "The Design of Optimum Multifactorial
+/// First row of the 12-run table (Plackett and Burman 1946, "The Design of Optimum Multifactorial
 /// Experiments").
 const GENERATOR: [bool; COLUMNS] = [true, true, false, true, true, true, false, false, false, true, false];
 
@@ -14,14 +14,14 @@ const GENERATOR: [bool; COLUMNS] = [true, true, false, true, true, true, false, 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// Each row of the table of Plackett and Burman beside its mirror, with all switches the other way.
+    /// Each row of the Plackett-Burman table next to the mirror run, with all switches the other way.
     Screen,
-    /// One run without and one with a switch, one after the other.
+    /// One run without and one with a switch, sequentially.
     Pairs,
 }
 
 impl Kind {
-    /// The word for tables.
+    /// Returns the name for tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Screen => "screen",
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The number of runs at the same time, so that a row and its mirror have the same machine and load.
+    /// Runs at the same time. A row and the mirror run at once, so that both have the same machine and load.
     pub(super) fn parallel(self) -> usize {
         match self {
             Self::Screen => 2,
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// The setting `design.arms` of pairs.
+/// The setting `design.arms`, for the design `pairs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arms {
@@ -48,26 +48,26 @@ pub(super) enum Arms {
     All,
 }
 
-/// Two runs that are compared.
+/// Two runs to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pair {
-    /// The number in the study, from 1.
+    /// Number of the pair in the study, from 1.
     pub number: usize,
     pub seed: u64,
-    /// In the order in which they start.
+    /// In start order.
     pub runs: [Run; 2],
 }
 
-/// A run of a pair.
+/// One run of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
-    /// `+` or `-` of a screen, `off` or `on` of pairs.
+    /// `+` or `-` in a screen, `off` or `on` in pairs.
     pub side: &'static str,
-    /// Whether each switch is on.
+    /// One level per switch: true if the switch is on.
     pub levels: Vec<bool>,
 }
 
-/// Returns the pairs of a study with this many switches: all of the first seed, then all of the next.
+/// Returns the pairs for `switches` switches: all pairs for the first seed, then for the second, and so on.
 pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> Vec<Pair> {
     let run = |side, levels| Run { side, levels };
     let of_seed = |(index, &seed): (usize, &u64)| -> Vec<(u64, [Run; 2])> {
@@ -86,7 +86,7 @@ pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> V
             }
             (Kind::Pairs, Arms::All) => vec![[run("off", vec![false; switches]), run("on", vec![true; switches])]],
         };
-        // What changes on a machine from one run to the next, such as its temperature, counts for both sides.
+        // Drift of the machine from run to run, for example in temperature, then affects both sides alike.
         let is_reversed = kind == Kind::Pairs && index % 2 == 1;
         let ordered = |[first, second]: [Run; 2]| if is_reversed { [second, first] } else { [first, second] };
         runs.into_iter().map(|runs| (seed, ordered(runs))).collect()
@@ -95,7 +95,7 @@ pub(super) fn pairs(kind: Kind, arms: Arms, switches: usize, seeds: &[u64]) -> V
     all.map(|(index, (seed, runs))| Pair { number: index + 1, seed, runs }).collect()
 }
 
-/// Returns the table: the first row, shifted by each number of columns, and a row that is all off.
+/// Returns the table: cyclic shifts of the first row, and a last row that is all off.
 fn table() -> [[bool; COLUMNS]; ROWS] {
     std::array::from_fn(|row| {
         std::array::from_fn(|column| row < COLUMNS && GENERATOR[(column + COLUMNS - row) % COLUMNS])
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// The table alone mixes each main effect with interactions of other columns; with its mirror none is left.
+    /// The table alone aliases each main effect with interactions of other columns; the mirror removes all aliases.
     #[test]
     fn a_main_effect_is_not_aliased_with_any_interaction_of_two_switches_once_the_mirror_is_added() {
         let runs: Vec<Run> = pairs(Kind::Screen, Arms::Each, COLUMNS, &[1]).into_iter().flat_map(|p| p.runs).collect();

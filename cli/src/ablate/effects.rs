@@ -1,11 +1,11 @@
-//! Effects with standard errors, from differences of runs.
+//! Effects with standard errors, from differences between runs.
 
 /// The effects of a regression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fit {
-    /// One for each column.
+    /// One effect per column.
     pub effects: Vec<Effect>,
-    /// The degrees of freedom of the standard errors.
+    /// Degrees of freedom of the standard errors.
     pub freedom: usize,
 }
 
@@ -16,9 +16,9 @@ pub(super) struct Effect {
     pub error: f64,
 }
 
-/// Explains `differences` by the columns of `design`, which has a row for each difference, by least squares without a
-/// constant. With a single column of ones the effect is the mean of the differences with its standard error. `None`
-/// with no degrees of freedom left, or columns that depend on each other.
+/// Regresses `differences` on the columns of `design` (one row per difference) by least squares without an intercept.
+/// A single column of ones gives the mean difference with the standard error. Returns `None` without degrees of
+/// freedom, or if columns are linearly dependent.
 pub(super) fn fit(design: &[Vec<f64>], differences: &[f64]) -> Option<Fit> {
     let columns = design.first()?.len();
     let freedom = differences.len().checked_sub(columns).filter(|&freedom| freedom > 0)?;
@@ -33,9 +33,9 @@ pub(super) fn fit(design: &[Vec<f64>], differences: &[f64]) -> Option<Fit> {
     Some(Fit { effects, freedom })
 }
 
-/// Returns the inverse of XᵀX, by Gauss and Jordan; `None` if it has none.
+/// Returns the inverse of XᵀX by Gauss-Jordan elimination; `None` if XᵀX is singular.
 fn inverse_of_squares(design: &[Vec<f64>], columns: usize) -> Option<Vec<Vec<f64>>> {
-    /// The least pivot: products of levels are whole numbers.
+    /// Minimum pivot. Products of levels are integers, so that smaller pivots are rounding errors.
     const PIVOT_MIN: f64 = 1e-9;
     let row = |i: usize| -> Vec<f64> {
         let squares = (0..columns).map(|j| design.iter().map(|row| row[i] * row[j]).sum());
@@ -43,7 +43,7 @@ fn inverse_of_squares(design: &[Vec<f64>], columns: usize) -> Option<Vec<Vec<f64
     };
     let mut system: Vec<Vec<f64>> = (0..columns).map(row).collect();
     for pivot in 0..columns {
-        // XᵀX is positive definite, so that pivots need no exchange of rows.
+        // XᵀX is positive definite, so that no pivot needs a row exchange.
         let divisor = Some(system[pivot][pivot]).filter(|divisor| *divisor > PIVOT_MIN)?;
         system[pivot].iter_mut().for_each(|value| *value /= divisor);
         let unit = system[pivot].clone();

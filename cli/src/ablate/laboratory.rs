@@ -1,4 +1,4 @@
-//! The runs of an ablation as processes, and the measurement of their last weights.
+//! Runs an ablation as processes, and measures the last weights of each run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ use crate::report::{Origin, Summary};
 use crate::tune::{Report, Runner, TrialRuns, Values};
 use crate::{eval, trained};
 
-/// Runs as [`TrialRuns`] does, each of which is measured on a thread of its own: another run may have to be stopped
-/// meanwhile.
+/// Starts runs as [`TrialRuns`] does. Each measurement has a separate thread, since another run may have to be
+/// stopped meanwhile.
 #[derive(Debug)]
 pub(super) struct Processes {
     runs: TrialRuns,
@@ -26,7 +26,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Measures the runs as `eval` says.
+    /// Measures the runs with `eval`, if there is one.
     pub(super) fn new(runs: TrialRuns, eval: Option<Eval>) -> Self {
         let Origin { processor, commit, .. } = Origin::here(std::env::args_os());
         Self { runs, eval, here: [processor, commit], measuring: BTreeMap::new() }
@@ -71,7 +71,7 @@ impl Laboratory for Processes {
     }
 }
 
-/// Returns the columns of a run that has ended.
+/// Returns the columns of a finished run.
 fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
     let named = || format!("read {}", run.summary().display());
     let bytes = fs::read(run.summary()).with_context(named)?;
@@ -86,7 +86,7 @@ fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
         ("minutes", (last.elapsed_seconds / 60.0).to_string()),
     ];
     let described = described.into_iter().map(|(column, value)| (column.to_owned(), value));
-    // What the arena has measured is of the versions and positions that its share of the cpus has reached.
+    // Drops the arena's accuracies: the measured versions and positions depend on the arena's share of the CPUs.
     let scalars = last.scalars().into_iter().filter(|(name, _)| !name.starts_with("accuracy/"));
     let mut row = Row(described.chain(counted).chain(scalars.map(|(name, value)| (name, value.to_string()))).collect());
     if let Some(Eval { positions, simulations }) = eval {

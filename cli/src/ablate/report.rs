@@ -1,4 +1,4 @@
-//! The effects of switches, from the rows of a study alone.
+//! The effects of switches, computed from the rows of a study alone.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::study::Study;
 use crate::screen::MISSING;
 use crate::table::aligned;
 
-/// The shares by which runs are compared, in points: names and columns.
+/// Shares to compare, in points: names and columns.
 const SHARES: [(&str, &str); 5] = [
     ("optimal raw", "accuracy/raw/optimal/overall"),
     ("with search", "accuracy/search/optimal/overall"),
@@ -17,10 +17,10 @@ const SHARES: [(&str, &str); 5] = [
     ("with search", "accuracy/search/preserving/overall"),
     ("distinct", "distinct/overall"),
 ];
-/// The rates that are compared where each run has the machine for itself, in percent: names and columns.
+/// Rates to compare, in percent, if no other run shares the machine: names and columns.
 const RATES: [(&str, &str); 2] = [("steps/s", "steps"), ("positions/s", "positions")];
 
-/// Names the shares of a run.
+/// Lists the shares and counts of a run.
 pub(super) fn sentence(row: &Row) -> String {
     let shares =
         SHARES.iter().filter_map(|(name, column)| Some(format!("{name} {:.1} %", 100.0 * row.number(column)?)));
@@ -28,12 +28,12 @@ pub(super) fn sentence(row: &Row) -> String {
     shares.chain(counts).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the difference of a share of two runs, in points.
+/// Returns the difference between two runs in a share, in points.
 fn points([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     Some(100.0 * (first.number(column)? - second.number(column)?))
 }
 
-/// Returns the logarithm of the ratio of the rates of two runs, by which opposite changes cancel.
+/// Returns the logarithm of the ratio between the rates of two runs, so that opposite changes cancel.
 fn ratio([first, second]: [&Row; 2], column: &str) -> Option<f64> {
     let rate = |run: &Row| Some(run.number(column)? / run.number("minutes")?);
     Some((rate(first)? / rate(second)?).ln()).filter(|ratio| ratio.is_finite())
@@ -42,12 +42,13 @@ fn ratio([first, second]: [&Row; 2], column: &str) -> Option<f64> {
 /// Effects that are estimated together.
 struct Group<'a> {
     names: Vec<&'a str>,
-    /// For each pair and effect 1 if it is on in the first run alone, -1 in the second alone, 0 if the runs are equal.
+    /// Per pair and effect: 1 if the switch is on in the first run alone, -1 in the second alone, 0 if the runs
+    /// agree.
     pairs: Vec<(Vec<f64>, [&'a Row; 2])>,
 }
 
 impl Group<'_> {
-    /// Returns a cell for each effect of differences; `show` formats one.
+    /// Returns a cell for each effect on the differences `of`; `show` converts an estimate to the unit of the table.
     fn cells(&self, of: impl Fn([&Row; 2]) -> Option<f64>, show: impl Fn(Effect) -> Effect) -> Vec<String> {
         let known = self.pairs.iter().filter_map(|(columns, runs)| Some((columns.clone(), of(*runs)?)));
         let (design, differences): (Vec<_>, Vec<_>) = known.unzip();
@@ -96,7 +97,7 @@ fn table(kind: Kind, names: &[String], pairs: &[[&Row; 2]]) -> Vec<String> {
     lines
 }
 
-/// Returns the effects that are estimated together, with the pairs of each: all switches of a screen; one arm of pairs.
+/// Groups the pairs by jointly estimated effects: all switches of a screen, or one arm of pairs.
 fn groups<'a>(kind: Kind, names: &'a [String], pairs: &[[&'a Row; 2]]) -> Vec<Group<'a>> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut groups: BTreeMap<Vec<&str>, Group<'a>> = BTreeMap::new();
@@ -131,13 +132,13 @@ mod tests {
         (0..switches).map(|switch| format!("s{switch}")).collect()
     }
 
-    /// Noise with this standard deviation: a sum of uniform numbers.
+    /// Draws noise with standard deviation `deviation`: a centred sum of uniform numbers.
     fn noise(rng: &mut ChaCha8Rng, deviation: f64) -> f64 {
         let uniform: f64 = (0..12).map(|_| rng.random::<f64>()).sum();
         (uniform - 6.0) * deviation
     }
 
-    /// The rows of a study whose accuracy is `accuracy` of the levels, with a level of each pair in common and noise.
+    /// Returns rows with `accuracy` of the levels, plus noise per run and an offset per pair.
     fn rows(pairs: &[design::Pair], rng: &mut ChaCha8Rng, accuracy: impl Fn(&[f64]) -> f64) -> Vec<Row> {
         let mut rows = Vec::new();
         for pair in pairs {
@@ -163,7 +164,7 @@ mod tests {
         rows
     }
 
-    /// The effects on the raw accuracy.
+    /// Estimates the effects on the raw accuracy.
     fn effects(kind: Kind, switches: usize, rows: &[Row]) -> Vec<(String, Effect, usize)> {
         let (pairs, names) = (complete(rows), names(switches));
         let estimated = |group: &Group<'_>| {
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn known_effects_of_a_screen_are_found_within_three_standard_errors_beside_interactions() {
         let truth = [3.0, -2.0, 0.0, 1.0, 0.0];
-        // An interaction of two switches, which the table alone would add to the effects of others.
+        // An interaction between two switches. The table alone would add it to effects of other switches.
         let accuracy = |x: &[f64]| {
             let sum: f64 = x.iter().zip(truth).map(|(x, effect)| x * effect / 100.0).sum();
             sum + 0.1 * (x[0] - 0.5) * (x[1] - 0.5)
@@ -199,12 +200,12 @@ mod tests {
         assert_eq!((found.len(), found[0].2), (COLUMNS, 1));
     }
 
-    /// Of 1000 intervals at 95 % some 50 miss the truth, ± 7 if they were independent; three of these are allowed.
+    /// About 50 of 1000 intervals at 95 % miss the truth, ± 7 if independent; three such deviations are allowed.
     #[test]
     fn error_bars_cover_the_truth_about_as_often_as_they_should() {
         let truth = [3.0, -2.0, 0.0, 1.0, 0.0];
         let accuracy = |x: &[f64]| x.iter().zip(truth).map(|(x, effect)| x * effect / 100.0).sum();
-        // Student's t with 7 and with 4 degrees of freedom.
+        // Quantiles of Student's t with 7 and with 4 degrees of freedom.
         for (kind, seeds, t) in [(Kind::Screen, 1, 2.365), (Kind::Pairs, 5, 2.776)] {
             let pairs = design::pairs(kind, Arms::Each, truth.len(), &(1..=seeds).collect::<Vec<_>>());
             let missed = |seed| {

@@ -1,4 +1,5 @@
-//! The results of an ablation: a line of CSV for each run, on which alone a study goes on and its report is computed.
+//! The results of an ablation: a CSV line for each run. A study resumes, and the report is computed, from this file
+//! alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ pub(super) const COLUMNS_BEFORE: [&str; 4] = ["study", "design", "row", "side"];
 pub(super) const COLUMNS_AFTER: [&str; 9] =
     ["seed", "machine", "cores", "commit", "date", "minutes", "positions", "steps", "games"];
 
-/// Returns the columns of metrics, which have the names of event files. They are empty where a run lacks the metric.
+/// Returns the metric columns, named as in event files. A column is empty if the run lacks the metric.
 fn metrics() -> impl Iterator<Item = String> {
     let distinct = DISTINCT.iter().map(|part| format!("distinct/{part}"));
     let bands = |search| {
@@ -29,28 +30,28 @@ fn metrics() -> impl Iterator<Item = String> {
     distinct.chain(["raw", "search"].into_iter().flat_map(bands)).chain(["loss/total".to_owned()])
 }
 
-/// The fields of a run by column.
+/// Fields of a run, by column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row(pub BTreeMap<String, String>);
 
 impl Row {
-    /// Returns a field; empty if there is none.
+    /// Returns a field, or an empty text if the column is absent.
     pub(super) fn get(&self, column: &str) -> &str {
         self.0.get(column).map_or("", String::as_str)
     }
 
-    /// Returns a field that is a number.
+    /// Returns a field as a number; `None` if it is absent or not a number.
     pub(super) fn number(&self, column: &str) -> Option<f64> {
         self.get(column).parse().ok()
     }
 
-    /// What the two runs of a pair must have in common: the pair, and machine and program.
+    /// Returns the fields that both runs of a pair must share: row, seed, machine and commit.
     fn circumstances(&self) -> [&str; 4] {
         ["row", "seed", "machine", "commit"].map(|column| self.get(column))
     }
 }
 
-/// Returns the newest complete run of each pair of `rows`: both sides on one machine with one program.
+/// Returns the latest complete run of each pair in `rows`: both sides on one machine with one program.
 pub(super) fn complete(rows: &[Row]) -> Vec<[&Row; 2]> {
     let mut newest: BTreeMap<[&str; 2], [&Row; 2]> = BTreeMap::new();
     for (index, second) in rows.iter().enumerate() {
@@ -64,7 +65,7 @@ pub(super) fn complete(rows: &[Row]) -> Vec<[&Row; 2]> {
     newest.into_values().collect()
 }
 
-/// The open file.
+/// An open file of rows.
 #[derive(Debug)]
 pub(super) struct Rows {
     columns: Vec<String>,
@@ -76,7 +77,7 @@ impl Rows {
     /// Opens the file at `path`, or creates it.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is of other switches.
+    /// The file cannot be read or written, or belongs to other switches.
     pub(super) fn open(path: &Path, switches: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let named = || format!("open {}", path.display());
         let [before, after] =
@@ -101,7 +102,7 @@ impl Rows {
         Ok(Self { columns, log, rows: parsed(&text) })
     }
 
-    /// Reads the rows of a file.
+    /// Reads the rows of the file at `path`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -121,8 +122,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns which runs of a pair have no row that counts on this machine with this program: none once the pair is
-    /// complete anywhere, both if the other run was made elsewhere. `identity` holds what all rows of the pair share.
+    /// Returns the runs of a pair without a valid row from this machine and program: none once the pair is complete
+    /// anywhere, both if the other run was made elsewhere. `identity` holds the fields that all rows of the pair
+    /// share.
     pub(super) fn missing(&self, pair: &Pair, identity: &Row, machine: &str, commit: &str) -> Vec<usize> {
         let of_pair = |row: &&Row| identity.0.iter().all(|(column, value)| row.get(column) == value);
         let rows: Vec<Row> = self.rows.iter().filter(of_pair).cloned().collect();
@@ -135,7 +137,7 @@ impl Rows {
     }
 }
 
-/// Returns the rows of a text; lines that a crash cut short are none.
+/// Parses the rows of a text, and skips lines that a crash cut short.
 fn parsed(text: &str) -> Vec<Row> {
     let mut lines = text.lines().map(csv::fields);
     let columns = lines.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Runs the pairs of an ablation and appends a row for each run that has ended. It has no clock and no processes: a
+//! Runs the pairs of an ablation and appends a row for each finished run. It has no clock and no processes: a
 //! [`Laboratory`] runs and measures.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,18 +9,18 @@ use super::study::Study;
 use crate::screen::number;
 use crate::tune::{Budget, Report, Runner};
 
-/// Runs and measures the runs of a study, which have numbers.
+/// Runs and measures the numbered runs of a study.
 pub(super) trait Laboratory: Runner {
-    /// The processor and the commit, as rows have them.
+    /// Returns the processor and the commit, as in the rows.
     fn here(&self) -> [String; 2];
 
-    /// Removes what an earlier try of a run has left.
+    /// Removes the files of an earlier attempt at a run.
     ///
     /// # Errors
-    /// A process that does not end, or files that cannot be removed.
+    /// A process does not exit, or files cannot be removed.
     fn clear(&mut self, run: usize) -> anyhow::Result<()>;
 
-    /// Returns the columns of a run that has ended: machine, program, counts and metrics. `None` while it is measured.
+    /// Returns the columns of a finished run: machine, program, counts and metrics. `None` during the measurement.
     fn measured(&mut self, run: usize) -> Option<anyhow::Result<Row>>;
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Schedule<'a, L> {
     study: &'a Study,
     rows: Rows,
     laboratory: L,
-    /// Pairs that have not begun.
+    /// Pairs that have not started.
     pairs: VecDeque<Pair>,
-    /// Runs of the current pair that have not begun.
+    /// Runs of the current pair that have not started.
     waiting: VecDeque<Job>,
     running: BTreeMap<usize, Running>,
     is_draining: bool,
@@ -45,7 +45,7 @@ struct Job {
     number: usize,
     run: Run,
     values: crate::tune::Values,
-    /// The columns that say which run it is.
+    /// The columns that identify the run.
     identity: Row,
 }
 
@@ -58,16 +58,16 @@ impl Job {
 #[derive(Debug)]
 struct Running {
     job: Job,
-    /// The budget that the run has used.
+    /// Budget used so far.
     used: f64,
-    /// True once it was requested to drain.
+    /// True after the request to drain.
     is_stopped: bool,
-    /// True once it has ended and is measured.
+    /// True once the run has stopped and is being measured.
     has_ended: bool,
 }
 
 impl<'a, L: Laboratory> Schedule<'a, L> {
-    /// Runs these pairs of a study, without the runs that `rows` has.
+    /// Schedules `pairs` of a study, except for runs that `rows` already has.
     pub(super) fn new(study: &'a Study, rows: Rows, pairs: Vec<Pair>, laboratory: L) -> Self {
         let (waiting, running) = (VecDeque::new(), BTreeMap::new());
         let mut schedule =
@@ -76,33 +76,33 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         schedule
     }
 
-    /// Keeps at most this many pairs.
+    /// Keeps at most `pieces` pairs.
     pub(super) fn keep(&mut self, pieces: usize) {
         self.pairs.truncate(pieces);
     }
 
-    /// The number of pairs that have not begun.
+    /// Returns the number of pairs that have not started.
     pub(super) fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    /// The number of runs that failed.
+    /// Returns the number of failed runs.
     pub(super) fn failures(&self) -> usize {
         self.failures
     }
 
-    /// Returns true once no run is under way and none is to start.
+    /// Returns true once no run is under way or waiting.
     pub(super) fn is_over(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty() && self.pairs.is_empty()
     }
 
-    /// Starts no further run; runs under way go on.
+    /// Starts no further run; runs under way continue.
     pub(super) fn start_no_more(&mut self) {
         self.pairs.clear();
         self.waiting.clear();
     }
 
-    /// Requests that all runs drain. They begin anew in another session.
+    /// Requests that all runs drain. The next session repeats them from the start.
     pub(super) fn drain(&mut self) {
         self.start_no_more();
         self.is_draining = true;
@@ -113,7 +113,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
         }
     }
 
-    /// Starts runs as places are free, and handles the news of all running ones. Returns sentences for the screen.
+    /// Starts runs in free places and handles the news of all running runs. Returns sentences for the screen.
     ///
     /// # Errors
     /// A row cannot be written, or metrics cannot be read.
@@ -178,7 +178,7 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
             let Report { measurements, end } = self.laboratory.poll(run)?;
             running.used = measurements.last().map_or(running.used, |measurement| measurement.budget);
             let is_enough = running.used >= full;
-            // A run of some minutes ends by itself, after the last version has played its rated games.
+            // A run with a budget in minutes stops by itself, after the rated games of the last version.
             let must_stop = is_enough && matches!(budget, Budget::Positions { .. });
             if must_stop && end.is_none() && !std::mem::replace(&mut running.is_stopped, true) {
                 self.laboratory.stop(run);

@@ -1,5 +1,5 @@
-//! The study file of an ablation: its switches, its design and what its runs have in common. [`Study::read`] checks all
-//! of it, every side of every switch and every run included.
+//! The study file of an ablation: switches, design and the settings that all runs share. [`Study::read`] checks
+//! everything, including every side of every switch and every run.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -17,7 +17,7 @@ use super::design::{self, Arms, Kind, Pair, Run};
 use super::rows::{COLUMNS_AFTER, COLUMNS_BEFORE};
 use crate::tune::{self, Base, BaseSection, Budget, BudgetSection, StudyText, Values, short};
 
-/// The most seeds of a study.
+/// Maximum number of seeds in a study.
 const SEEDS_MAX: usize = 10_000;
 
 /// A study file.
@@ -48,7 +48,7 @@ struct StudySection {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Seeds {
-    /// As many, from 1.
+    /// The seeds 1 to this number.
     Count(u64),
     These(Vec<u64>),
 }
@@ -67,7 +67,7 @@ struct DesignSection {
     arms: Option<Arms>,
 }
 
-/// A switch: the keys of the run file that each side sets.
+/// A switch: keys of the run file that each side sets.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SwitchSection {
@@ -86,31 +86,31 @@ struct EvalSection {
 /// A checked study file.
 #[derive(Debug)]
 pub(super) struct Study {
-    /// The name of the study and of a folder below the folder of the runs.
+    /// Name of the study and of the directory below `--runs`.
     pub name: String,
     pub kind: Kind,
     pub base: Base,
     pub budget: Budget,
     pub switches: Vec<Switch>,
     pub pairs: Vec<Pair>,
-    /// The file of rows; `None` for one in the folder of the study.
+    /// The file of rows; `None` for one in the directory of the study.
     pub csv: Option<PathBuf>,
-    /// What the last weights of a run are measured on; `None` without solved positions.
+    /// Measurement of the last weights; `None` without solved positions.
     pub eval: Option<Eval>,
 }
 
-/// A switch.
+/// A named set of values for off and on.
 #[derive(Debug)]
 pub(super) struct Switch {
     pub name: String,
-    /// What it sets off and on.
+    /// Values for off and on.
     pub sides: [Values; 2],
 }
 
-/// The measurement of a run's last weights.
+/// Settings for measuring the last weights of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Eval {
-    /// The file of solved positions; `None` for the positions of the game.
+    /// File of solved positions; `None` for the positions of the game.
     pub positions: Option<PathBuf>,
     /// Simulations per position.
     pub simulations: u32,
@@ -120,7 +120,7 @@ impl Study {
     /// Reads the study file at `path`.
     ///
     /// # Errors
-    /// A file that cannot be read, or a field that is missing, unknown or out of range, which is named.
+    /// The file cannot be read, or a field is missing, unknown or out of range; the error names it.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let StudyText { file, stem, folder } = tune::read::<StudyFile>(path)?;
         let StudyFile { study, base, budget, design: DesignSection { kind, arms }, switches, eval } = file;
@@ -152,8 +152,8 @@ impl Study {
         Ok(Self { eval, ..study })
     }
 
-    /// Checks that the run accepts the base, both sides of every switch and every combination of them. Returns the
-    /// configuration of the base.
+    /// Checks that the run accepts the base, both sides of every switch, and every combination in the design. Returns
+    /// the configuration of the base.
     fn check_runs(&self) -> anyhow::Result<Config> {
         let refused = |key: String, error: &anyhow::Error| {
             ConfigError::invalid(key, format!("is refused: {}", service::chain(error)))
@@ -164,12 +164,13 @@ impl Study {
         };
         let config = checked(&Values::new())?;
         for Switch { name, sides } in &self.switches {
-            // A side that sets nothing is the base.
+            // A side that sets nothing equals the base.
             for (side, values) in ["off", "on"].iter().zip(sides).filter(|(_, values)| !values.is_empty()) {
                 checked(values).map_err(|error| refused(format!("switches.{name}.{side}"), &error))?;
             }
         }
-        // What depends on machine and clock follows from the sides, since no key belongs to two switches.
+        // Combinations need no check against machine and clock: no key belongs to two switches, so the sides imply
+        // it.
         for Pair { number, seed, runs } in &self.pairs {
             for run in runs {
                 let arguments = self.base.arguments(&self.values(run, *seed));
@@ -180,7 +181,7 @@ impl Study {
         Ok(config)
     }
 
-    /// Returns what a run sets beside the base.
+    /// Returns the values of a run in addition to the base.
     pub(super) fn values(&self, run: &Run, seed: u64) -> Values {
         let sides = self.switches.iter().zip(&run.levels).map(|(switch, &is_on)| &switch.sides[usize::from(is_on)]);
         let set = sides.flatten().map(|(key, value)| (key.clone(), value.clone()));
@@ -225,7 +226,7 @@ impl Study {
     }
 }
 
-/// Checks that nothing in the run of a screen follows the clock, which the neighbour and the machine change.
+/// Checks that nothing in a screen run depends on the clock, which the parallel run and the machine affect.
 fn check_clock(budget: Budget, config: &Config) -> anyhow::Result<()> {
     let must = |is_met: bool, key: &str, reason: &str| match is_met {
         true => Ok(()),
@@ -269,7 +270,7 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
     Ok(switches)
 }
 
-/// Collects the values of a side: a key with dots may be quoted, or be written as nested tables.
+/// Collects the values of a side. A key with dots is either quoted or written as nested tables.
 fn flatten(path: &str, table: Map<String, Value>, values: &mut Values) {
     for (key, value) in table {
         let key = if path.is_empty() { key } else { format!("{path}.{key}") };

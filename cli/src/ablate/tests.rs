@@ -1,4 +1,4 @@
-//! The schedule with runs that follow a script, and the file of rows on which it goes on.
+//! The schedule with scripted runs, and resumption from the file of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ struct Script {
     /// Runs that crash.
     crashing: BTreeSet<usize>,
     stopped: BTreeSet<usize>,
-    /// The order of events.
+    /// Events in order.
     log: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ fn study(kind: &str, seeds: usize) -> Study {
     Study::read(&file).unwrap()
 }
 
-/// Runs until `stop` holds, as a session that is then killed; returns the news.
+/// Runs until `stop` holds, like a session that is then killed; returns the news.
 fn session(study: &Study, csv: &Path, script: &mut Script, mut stop: impl FnMut(usize) -> bool) -> Vec<String> {
     let rows = Rows::open(csv, ["batch".to_owned()].into_iter()).unwrap();
     let mut schedule = Schedule::new(study, rows, study.pairs.clone(), script);
@@ -113,7 +113,7 @@ fn pairs_run_one_run_after_the_other_and_a_killed_study_goes_on_from_its_rows() 
     let mut first = script("here");
     session(&study, &csv, &mut first, |steps| steps == 14);
     assert_eq!(first.log, ["start 0", "measure 0", "start 1", "measure 1", "start 2", "measure 2", "start 3"]);
-    // The crash cut a line short.
+    // A crash cut a line short.
     let text = std::fs::read_to_string(&csv).unwrap();
     std::fs::write(&csv, text + "scripted,pairs,2,of").unwrap();
     let mut second = script("here");

@@ -1,4 +1,4 @@
-//! The episodes of one version, whose moves depend on the version, the settings and the seed alone.
+//! The episodes of one version. All moves depend on the version, the settings and the seed alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use games::AnyGame;
 use proto::weights::Published;
 use selfplay::{Episodes, FinishedEpisode, LatentEpisodes, Settings};
 
-/// The number of groups of games. Each group has an evaluator of its own and is played by one thread, so that the
-/// number of threads changes no batch.
+/// Groups of games. Each group has a separate evaluator and runs on one thread, so that the number of threads changes
+/// no batch.
 const GROUPS: usize = 4;
-/// The number of games of a group that advance together.
+/// Games of a group that advance together.
 pub(super) const GAMES: usize = 16;
 
-/// The number of games that advance together: the number of episodes per version is a multiple of it.
+/// Games of all groups together; episodes per version are a multiple of this.
 pub(super) const SLOTS: u64 = (GROUPS * GAMES) as u64;
 
-/// Self-play with one version of weights after the other.
+/// Self-play with one weights version at a time.
 pub(super) struct SelfPlay {
     pub(super) game: AnyGame,
     pub(super) settings: Settings,
@@ -30,13 +30,13 @@ pub(super) struct SelfPlay {
 }
 
 impl SelfPlay {
-    /// Plays `episodes_per_slot` episodes of each game to their end, and returns them in the order of group, game and
-    /// number; `None` if `stop` returned true before that.
+    /// Plays `episodes_per_slot` complete episodes of each game, and returns them in the order of group, game and
+    /// number; `None` if `stop` returns true first.
     ///
-    /// Each game plays the same number of episodes, so that short ones are not preferred.
+    /// An equal count for each game avoids a bias towards short episodes.
     ///
     /// # Errors
-    /// An evaluator that fails or does not support the network.
+    /// An evaluator fails or does not support the network.
     pub(super) fn play(
         &self,
         published: &Published,

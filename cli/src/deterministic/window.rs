@@ -1,4 +1,4 @@
-//! The trajectories of a run between two versions, and their file in a checkpoint.
+//! The trajectories of a run between two versions, and the checkpoint file for them.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use weights::WeightsVersion;
 /// The actor of every trajectory.
 const ACTOR: u64 = 0;
 
-/// The replay table of one version. It is built anew for each version, in an interrupted run and in one that is not,
-/// so that draws do not depend on the order in which older trajectories left it.
+/// The replay table of one version. Each version builds a new table, with or without interruption, so that draws do
+/// not depend on the order in which older trajectories left.
 pub(super) struct Window {
     table: Table,
 }
 
-/// What a checkpoint holds of the trajectories beside their columns.
+/// Metadata of a trajectory in the checkpoint; the columns follow separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Held {
@@ -27,18 +27,18 @@ struct Held {
     columns_bytes: u64,
 }
 
-/// The counts of all inserts, as a checkpoint holds them; [`TableTotals`] are of a crate that writes no files.
+/// Counts of all inserts in a checkpoint. [`TableTotals`] has no file format: that crate writes no files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Totals {
     /// Trajectories ever inserted.
     pub(super) trajectories: u64,
-    /// Their positions that can be drawn.
+    /// Positions of these trajectories that can be drawn.
     pub(super) items: u64,
 }
 
 impl Window {
-    /// Holds these trajectories, oldest first, after `totals` inserts.
+    /// Holds `trajectories`, oldest first, after `totals` inserts.
     pub(super) fn new(settings: TableSettings, trajectories: &[Trajectory], totals: Totals) -> Self {
         let mut table = Table::new(settings);
         for trajectory in trajectories {
@@ -61,12 +61,12 @@ impl Window {
         Totals { trajectories, items }
     }
 
-    /// The number of positions that can be drawn.
+    /// Returns the number of positions that can be drawn.
     pub(super) fn items(&self) -> u64 {
         self.table.items()
     }
 
-    /// Draws samples of `1 + unroll_steps` steps.
+    /// Draws `count` samples of `1 + unroll_steps` steps.
     pub(super) fn draw(&mut self, count: usize, unroll_steps: usize, rng: &mut ChaCha8Rng) -> Vec<Sample> {
         let mut drawn = Vec::with_capacity(count);
         self.table.draw(count, rng, &mut drawn);
@@ -81,12 +81,12 @@ impl Window {
     }
 }
 
-/// The id of the trajectory with this number of a version.
+/// Returns the id of a version's trajectory number `sequence`.
 pub(super) fn id(version: WeightsVersion, sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: ACTOR, epoch: version.0, sequence }
 }
 
-/// Returns the file of these trajectories: a line of JSON with their ids and lengths, then their columns.
+/// Encodes trajectories as a line of JSON with ids and lengths, followed by the columns.
 pub(super) fn write(trajectories: &[Trajectory]) -> anyhow::Result<Vec<u8>> {
     let held: Vec<Held> = trajectories
         .iter()
@@ -101,10 +101,10 @@ pub(super) fn write(trajectories: &[Trajectory]) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what [`write`] returned.
+/// Decodes the output of [`write`].
 ///
 /// # Errors
-/// Bytes that are no such file, and trajectories beyond the limits.
+/// Bytes in another format, or trajectories beyond the limits.
 pub(super) fn read(bytes: &[u8], limits: Limits) -> anyhow::Result<Vec<Trajectory>> {
     let end = bytes.iter().position(|&byte| byte == b'\n').context("the list of trajectories has no end")?;
     let held: Vec<Held> = serde_json::from_slice(&bytes[..end]).context("read the list of trajectories")?;

@@ -1,4 +1,4 @@
-//! Judges the facts of a machine: what is fine, what deserves a note, and what would stop a run.
+//! Judges the facts of a machine: fine, worth a note, or a fault that would stop a run.
 
 use fleet::Role;
 use fleet::config::Fleet as Config;
@@ -14,38 +14,38 @@ use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
 
 use super::machine::{Container, Disk, Facts, Memory, Run};
 
-/// Free space without which a run soon stops: a checkpoint of a large network, and a replay log of some minutes.
+/// Free space in bytes without which a run soon stops: a checkpoint of a large network, and minutes of replay log.
 const FREE_BYTES_MIN: u64 = 500_000_000;
-/// Free space below which a long run may fill the disk.
+/// Free space in bytes below which a long run may fill the disk.
 const FREE_BYTES_NOTED: u64 = 5_000_000_000;
-/// Open files that every process has: libraries, logs, the replay log, and connections of a small fleet.
+/// Open files of every process: libraries, logs, the replay log, and connections of a small fleet.
 const DESCRIPTORS_MIN: u64 = 256;
 
-/// Where messages of devices are explained.
+/// Pointer to the documentation of device messages.
 const MESSAGES: &str = "docs/doctor.md explains the messages of devices";
-/// The reason of `auto` for the CPU.
+/// Reason for `auto` to choose the CPU.
 const NO_ACCELERATOR: &str = "no accelerator works, for the reasons above";
 
-/// A judged fact.
+/// A judged fact about the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// What it is about: `cpu`, `gpu`, `learner`, …
+    /// Subject: `cpu`, `gpu`, `learner`, …
     pub(super) section: &'static str,
     pub(super) verdict: Verdict,
     pub(super) text: String,
-    /// What to do about it.
+    /// Suggested correction.
     pub(super) remedy: Option<String>,
 }
 
-/// The consequence of a fact.
+/// The consequence of a fact for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// None.
+    /// No consequence.
     Fine,
-    /// A run works, and not as well as it could.
+    /// The run works, but could work better.
     Note,
-    /// A run stops, or does not start.
+    /// The run stops, or does not start.
     Fault,
 }
 
@@ -63,7 +63,7 @@ impl Finding {
     }
 }
 
-/// Returns all findings, in the order of the page.
+/// Returns all findings in page order.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![Finding::fine("system", system(facts)), Finding::fine("cpu", cpu(facts))];
     found.extend(gpus(facts));
@@ -115,7 +115,7 @@ fn cpu(facts: &Facts) -> String {
     ];
     let has = |feature: &&(KernelVariant, &str)| facts.variants.contains(&feature.0);
     let (with, without): (Vec<_>, Vec<_>) = FEATURES.iter().partition(has);
-    // An instruction set of another architecture is not missing.
+    // Instruction sets of other architectures do not count as missing.
     let is_arm = facts.variants.contains(&KernelVariant::NeonF32);
     let of_here = |feature: &&&(KernelVariant, &str)| (feature.0 == KernelVariant::NeonF32) == is_arm;
     let names = |features: &[&(KernelVariant, &'static str)]| {
@@ -211,7 +211,7 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Returns the device of each role of a run.
+/// Returns a finding on the device of each role in a run.
 fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
     let config = &run.config;
     let is_remote = run.inference == Inference::Remote;
@@ -225,7 +225,7 @@ fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
     devices.chain(lacks_libtorch(facts, config)).collect()
 }
 
-/// Returns what could never train, but for settings of single devices, which have findings of their own.
+/// Returns faults for settings that could never train. Settings of single devices have separate findings.
 fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
     const REMEDY: &str = "correct the key in the run file or with --set";
     let programs = Programs { with_libtorch: facts.with_libtorch.clone(), cpu: facts.training };
@@ -243,7 +243,7 @@ fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
     found.map(|obstacle| Finding::fault("run", obstacle.to_string(), REMEDY)).collect()
 }
 
-/// Returns what a learner without libtorch cannot train, or trains slower, on the CPU.
+/// Returns a finding if the CPU learner needs libtorch or trains slower without it.
 fn lacks_libtorch(facts: &Facts, config: &Config) -> Option<Finding> {
     const REMEDY: &str = "cargo xtask train builds the learner with libtorch for such a run";
     if facts.with_libtorch.contains(&Role::Learner) || config.learner.device.is_accelerator() {
@@ -288,7 +288,7 @@ fn refusal<'a>(trial: &'a DeviceTrial, role: Role, device: &str) -> Option<&'a s
     if role == Role::Learner { trial.training_refusal(device) } else { trial.refusal(device) }
 }
 
-/// Returns the device that `auto` chooses.
+/// Returns a finding on the device that `auto` chooses.
 fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorch: bool) -> Finding {
     if role == Role::Learner {
         let device = &trial.training.device;

@@ -20,16 +20,16 @@ use service::gpus::{Gpu, gpus};
 use service::net::reserve_wanted;
 use service::{descriptors, machine};
 
-/// Ports of a run besides those of its actors and replay servers: admin ports of learner, arena and inference server,
-/// and the servers of learner and inference server.
+/// Ports of a run without actors and replay servers: admin ports of learner, arena and inference server, and the
+/// servers of learner and inference server.
 const OTHER_PORTS: usize = 5;
-/// Everything that the findings follow from. A value that the system does not report is `None`.
+/// Input to all findings. A value that the system does not report is `None`.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) system: String,
     pub(super) cpu: String,
     pub(super) variants: Vec<KernelVariant>,
-    /// The features of the CPU that training uses.
+    /// CPU features that training uses.
     pub(super) training: Cpu,
     pub(super) cores: usize,
     pub(super) memory: Option<Memory>,
@@ -39,15 +39,15 @@ pub(super) struct Facts {
     pub(super) visible: Option<String>,
     /// The devices that libtorch tried, or the reason why it could not.
     pub(super) trial: Result<DeviceTrial, String>,
-    /// The roles whose program is linked with libtorch.
+    /// Roles with a program that links libtorch.
     pub(super) with_libtorch: Vec<Role>,
-    /// The missing program of a run, with what builds it.
+    /// Directory of the programs, or the missing program and the command to build it.
     pub(super) programs: Result<PathBuf, String>,
     /// The run, or the reason why it cannot be planned.
     pub(super) plan: Result<Run, String>,
     pub(super) ports: Ports,
     pub(super) disk: Disk,
-    /// The limit of open files that a process raises its own to.
+    /// Limit of open files after a process has raised the soft limit.
     pub(super) descriptors: Option<u64>,
 }
 
@@ -57,36 +57,36 @@ pub(super) struct Run {
     pub(super) config: Config,
     pub(super) inference: Inference,
     pub(super) actors: usize,
-    /// The process that trains the run now.
+    /// The process that is training the run now.
     pub(super) in_use: Option<String>,
 }
 
-/// The memory of the machine.
+/// Memory of the machine, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
     pub(super) bytes: u64,
     pub(super) available_bytes: u64,
 }
 
-/// The limits of the control group of this process, which containers set; `None` without a limit.
+/// Limits of this process's control group, as set by containers; `None` without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Container {
     pub(super) cores: Option<f64>,
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// The ports of a run.
+/// Results of trying the ports of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    /// The number of ports that a run picks.
+    /// Number of ports that a run picks.
     pub(super) needed: usize,
-    /// The reason why so many are not free.
+    /// Reason why `needed` ports are not free.
     pub(super) refused: Option<String>,
-    /// The given addresses, and why they cannot be listened on.
+    /// The given addresses, each with an error if it is refused.
     pub(super) named: BTreeMap<SocketAddr, Result<(), String>>,
 }
 
-/// The folder of runs, or the nearest folder above it that exists.
+/// The run directory (without a plan, the directory of all runs), or the nearest existing parent.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) folder: PathBuf,
@@ -95,12 +95,12 @@ pub(super) struct Disk {
 }
 
 impl Facts {
-    /// Reads this machine for a run with these options.
+    /// Reads the facts about this machine for a run with `args`.
     pub(super) fn read(args: &plan::Args, plan: anyhow::Result<Plan>, named: &[SocketAddr]) -> Self {
         let programs = plan.as_ref().ok().map(|plan| fleet::binaries(plan, Rating::On));
         let programs = match programs {
             Some(found) => found.map_err(|error| format!("{error:#}")),
-            // Without a plan, the place of one program is that of all.
+            // Without a plan, the directory of one program stands for all.
             None => beside(Role::Learner).map(|path| path.parent().unwrap_or(Path::new(".")).to_owned()),
         };
         let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, &[], TIME_LIMIT));
@@ -154,10 +154,10 @@ impl Disk {
 }
 
 impl Container {
-    /// Reads the limits of `group` and of the groups above it, below the folder `root`: version 2 of control groups.
+    /// Reads the limits of `group` and all parent groups below `root`: version 2 of control groups.
     pub(super) fn read(root: &Path, group: &str) -> Self {
         let path = root.join(group.trim_start_matches('/'));
-        // In a container the own group is the root of what is mounted, whatever its path on the host.
+        // In a container, the process's own group is the root of the mount, whatever the path on the host.
         let folders = path.ancestors().take_while(|folder| folder.starts_with(root)).chain([root]);
         let mut limits = Self::default();
         for folder in folders {
@@ -171,19 +171,19 @@ impl Container {
     }
 }
 
-/// The path of the control group of this process.
+/// Returns the control group path of this process.
 fn own_group() -> String {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned()
 }
 
-/// Parses `QUOTA PERIOD` in microseconds; `None` for `max`.
+/// Parses `QUOTA PERIOD` in microseconds into cores; `None` for `max`.
 fn cores_in(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok().filter(|period| *period > 0.0)?)
 }
 
-/// Parses the memory that Linux lists.
+/// Parses `/proc/meminfo`.
 pub(super) fn memory_in(meminfo: &str) -> Option<Memory> {
     let of = |key: &str| {
         let value = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
@@ -196,13 +196,13 @@ fn beside(role: Role) -> Result<PathBuf, String> {
     fleet::beside_this_binary(role.program(), role.program()).map_err(|error| format!("{error:#}"))
 }
 
-/// Reserves free ports for a moment.
+/// Reserves `count` free ports briefly.
 fn reserve(count: usize) -> io::Result<()> {
     // Sockets of tokio need a runtime only to wait, and none waits here.
     reserve_wanted(std::iter::repeat_n(None, count)).map(drop)
 }
 
-/// Listens on an address for a moment.
+/// Listens on an address briefly.
 fn listen(address: SocketAddr) -> Result<(), String> {
     TcpListener::bind(address).map(drop).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
@@ -228,7 +228,7 @@ mod tests {
         write("outer/inner/cpu.max", "max 100000\n");
         let limits = Container { cores: Some(1.5), memory_bytes: Some(4000) };
         assert_eq!(Container::read(root.path(), "/outer/inner"), limits);
-        // In a container, the path is that on the host.
+        // In a container, the path is the host's.
         let of_root = Container { cores: None, memory_bytes: Some(8000) };
         assert_eq!(Container::read(root.path(), "/docker/0123"), of_root);
     }

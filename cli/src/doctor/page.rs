@@ -7,7 +7,7 @@ const WIDTH: usize = 80;
 /// Column at which the text of a finding starts.
 const INDENT: usize = 11;
 
-/// Formats the findings, faults and notes with what to do, and ends with a sentence about the whole.
+/// Formats the findings, with remedies for faults and notes, and a sentence about the whole at the bottom.
 pub(super) fn page(found: &[Finding]) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -33,7 +33,7 @@ pub(super) fn page(found: &[Finding]) -> String {
     text + "\n" + &sentence + "\n"
 }
 
-/// Appends a name and words, wrapped to the width of the page. A longer word has a line of its own.
+/// Appends a name and words, wrapped to the page width. A longer word gets a separate line.
 fn fold(text: &mut String, name: &str, words: &str) {
     let mut line = format!("{name:<INDENT$}");
     let mut is_empty = true;
@@ -46,7 +46,7 @@ fn fold(text: &mut String, name: &str, words: &str) {
         if !is_empty {
             line.push(' ');
         }
-        // A driver's or loader's message must not control the terminal.
+        // Messages from drivers or loaders must not control the terminal.
         line.extend(word.chars().filter(|c| !c.is_control()));
         is_empty = false;
     }

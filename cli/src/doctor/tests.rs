@@ -95,13 +95,13 @@ fn with_gpu() -> Facts {
     }
 }
 
-/// Sets the device of the learner.
+/// Sets the learner's device.
 fn on(device: DevicePreference, mut facts: Facts) -> Facts {
     facts.plan.as_mut().unwrap().config.learner.device = device;
     facts
 }
 
-/// The faults and notes of a section.
+/// Returns the faults and notes of a section.
 fn complaints(facts: &Facts, section: &str) -> Vec<Finding> {
     let mut found = findings(facts);
     found.retain(|finding| finding.section == section && finding.verdict != Verdict::Fine);
@@ -112,7 +112,7 @@ fn of<'a>(found: &'a [Finding], section: &str) -> &'a Finding {
     found.iter().find(|finding| finding.section == section).unwrap()
 }
 
-/// Asserts that a section has one fault, with these words and this remedy, and that it fails.
+/// Asserts that the section has one fault, with these words and this remedy, and that the exit code is a failure.
 fn assert_fault(facts: &Facts, section: &str, words: &str, remedy: &str) {
     let found = complaints(facts, section);
     let [finding] = &found[..] else { panic!("{section}: {found:#?}") };
@@ -326,7 +326,7 @@ fn trial_of(script: &str, time_limit: Duration) -> Result<DeviceTrial, String> {
     let program = folder.path().join("learner");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A file that was just written cannot be executed while another test forks with it open.
+    // A file that was just written cannot be executed while another test forks with the file open.
     loop {
         match fleet::trial::try_devices(&program, &[], time_limit) {
             Err(error) if error.contains("Text file busy") => std::thread::yield_now(),
@@ -370,7 +370,7 @@ fn json_lists_every_finding_with_its_verdict_and_what_to_do() {
     assert!(faults[0]["remedy"].as_str().unwrap().contains("learner.device=auto"));
 }
 
-/// The command line of the doctor alone.
+/// The doctor's command line without the other commands.
 #[derive(clap::Parser)]
 struct CommandLine {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The analysis of the games of SGF files: [`Batch`].
+//! The analysis of games in SGF files: [`Batch`].
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,22 +16,22 @@ use service::directory::replace;
 use super::connection::read_file;
 use super::network_engine::NetworkEngine;
 
-/// An analysis of all games of a folder, or of one file.
+/// An analysis of all games in a directory, or of one file.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    /// An SGF file, or a folder of which the files `*.sgf` are read.
+    /// An SGF file, or a directory with files `*.sgf`.
     pub(super) sgf: &'a Path,
-    /// The folder for the analyses.
+    /// Directory for the analyses.
     pub(super) output: &'a Path,
-    /// True if games that have an analysis are analysed again.
+    /// True to analyse games again that have an analysis.
     pub(super) force: bool,
-    /// The simulations of each position.
+    /// Simulations per position.
     pub(super) simulations: u32,
-    /// Ends the batch between two positions once it has started.
+    /// Stops the batch between two positions.
     pub(super) drain: &'a Drain,
 }
 
-/// The analysis of a game, as it is written.
+/// The analysis of a game, in the file format.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GameAnalysis {
@@ -51,40 +51,40 @@ struct GameAnalysis {
     positions: Vec<PositionAnalysis>,
 }
 
-/// The analysis of a position. Win rates are those of `player`, 0 to 1; a draw counts half.
+/// The analysis of a position. Win rates, 0 to 1, are from the view of `player`; a draw counts half.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PositionAnalysis {
-    /// The number of moves before the position.
+    /// Number of moves before the position.
     move_number: usize,
     /// The player to move, `B` or `W`.
     player: String,
-    /// The move that was played; none behind the last.
+    /// The move that was played; none after the last.
     #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
     played: Option<String>,
-    /// The best move; none where the game is over.
+    /// The best move; none after the end of the game.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_move: Option<String>,
     winrate: f64,
     visits: u32,
     principal_variation: Vec<String>,
-    /// The win rate of the position less that of the next one to the same player: what the move has lost. It is
-    /// negative where the next search values the move higher.
+    /// Win rate lost by the move: the position minus the next position, both for the same player. Negative if the
+    /// next search values the move higher.
     #[serde(skip_serializing_if = "Option::is_none")]
     winrate_loss: Option<f64>,
 }
 
-/// The end of a batch before its last game.
+/// A drain stopped the batch before the last game.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 struct Interrupted;
 
 impl Batch<'_> {
-    /// Analyses the games in the order of their names, and writes a line for each. A file that cannot be analysed is
-    /// reported and does not stop the others; the exit status is then a failure.
+    /// Analyses the games in the order of file names, and logs a line for each. A file that cannot be analysed is
+    /// reported and does not stop the batch; the exit status is then a failure.
     ///
     /// # Errors
-    /// If the files cannot be listed, the folder cannot be made, or the batch is interrupted.
+    /// The files cannot be listed, the directory cannot be created, or the batch is interrupted.
     pub(super) fn run(&self, engine: &mut NetworkEngine, log: &mut impl Write) -> anyhow::Result<ExitCode> {
         let files = self.files()?;
         fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
@@ -133,7 +133,7 @@ impl Batch<'_> {
         self.output.join(name).with_added_extension("json")
     }
 
-    /// Analyses a game, writes the analysis and returns the number of its positions.
+    /// Analyses a game, writes the analysis and returns the number of positions.
     fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<usize> {
         let path = file.to_str().ok_or_else(|| anyhow!("the name is not UTF-8"))?;
         let bytes = read_file(path, sgf::BYTES_MAX as u64)?;
@@ -148,7 +148,7 @@ impl Batch<'_> {
     fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
         let plays = engine.identity().game;
         ensure!(game.game == plays, "it is a game of {:?}, and the run plays {plays:?}", game.game);
-        // The komi of a record without one is that of its board.
+        // A record without komi gets the usual komi of the board.
         engine.start(&Setup::empty(game.record.setup.size))?;
         let identity = engine.identity().clone();
         let komi = game.komi.unwrap_or(identity.komi);
@@ -182,7 +182,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Analyses the position of the engine, in which `ply` was played.
+    /// Analyses the engine's current position, where `ply` was played.
     fn position(
         &self,
         engine: &mut NetworkEngine,
@@ -230,7 +230,7 @@ impl Batch<'_> {
     }
 }
 
-/// Fills in what each move has lost, by the next position.
+/// Computes the win rate that each move lost from the next position.
 fn fill_losses(positions: &mut [PositionAnalysis]) {
     for index in 1..positions.len() {
         let next = &positions[index];

@@ -14,12 +14,12 @@ use super::connection::converse;
 use super::network_engine::{NetworkEngine, Settings};
 use crate::trained::{self, Trained};
 
-/// The time of a move beyond its search: the slice under way, the answer and the other side's own delay.
+/// Time per move on top of the search: the slice under way, the response and the other side's own delay.
 const LAG: Duration = Duration::from_millis(100);
-/// The simulations of a move or a position for which no limit is given.
+/// Simulations per move or position without another limit.
 const SIMULATIONS: u32 = 800;
 
-/// The arguments that name the weights of an engine and the means of its search.
+/// The weights of an engine, and resources for the search.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct EngineArgs {
@@ -30,19 +30,19 @@ struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
-    /// The memory of the search tree in MiB, at which a search ends.
+    /// Memory of the search tree in MiB; a full tree stops the search.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     tree_mib: u32,
 }
 
 impl EngineArgs {
-    /// Loads the weights. Signals are not handled yet, so that Ctrl-C ends the process while it waits for a server.
+    /// Loads the weights. Signals are not handled yet, so that Ctrl-C stops the process while it waits for a server.
     fn load(&self) -> anyhow::Result<Trained> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
         Trained::open(&self.trained, threads)
     }
 
-    /// Returns the engine.
+    /// Creates the engine and announces it on standard error.
     fn engine(&self, trained: Trained, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
         let start = Instant::now();
         let settings = Settings {
@@ -61,7 +61,7 @@ impl EngineArgs {
     }
 }
 
-/// The arguments that limit a move for which the other side sets no time.
+/// Limits of a move for which the other side sets no time.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 struct MoveArgs {
@@ -69,7 +69,7 @@ struct MoveArgs {
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// Seconds per move, in place of a number of simulations.
+    /// Seconds per move, instead of a number of simulations.
     #[arg(long, value_name = "S", conflicts_with = "simulations", value_parser = seconds)]
     seconds: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl MoveArgs {
 /// Parses a positive number of seconds.
 ///
 /// # Errors
-/// Names the text if it is not one.
+/// The text is not a positive number; the error names it.
 fn seconds(text: &str) -> Result<Duration, String> {
     let duration = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration
@@ -91,8 +91,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a positive number of seconds"))
 }
 
-/// Plays with the weights of a run of Go, Hex, Othello or Gomoku by the Go Text Protocol on standard input and output,
-/// for user interfaces such as Sabaki, GoGui and HexGui (docs/engines.md).
+/// Plays Go, Hex, Othello or Gomoku by the Go Text Protocol.
+///
+/// Plays with the weights of a run on standard input and output, for user interfaces such as Sabaki, GoGui and HexGui
+/// (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GtpArgs {
     #[command(flatten)]
@@ -107,7 +109,7 @@ pub(crate) struct GtpArgs {
 }
 
 impl GtpArgs {
-    /// Answers commands until `quit`, the end of the input or Ctrl-C.
+    /// Responds to commands until `quit`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
@@ -119,8 +121,9 @@ impl GtpArgs {
     }
 }
 
-/// Plays Gomoku with the weights of a run by the protocol of Gomocup on standard input and output, for Piskvork and
-/// other managers (docs/engines.md).
+/// Plays Gomoku by the protocol of Gomocup.
+///
+/// Plays with the weights of a run on standard input and output, for Piskvork and other managers (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GomocupArgs {
     #[command(flatten)]
@@ -131,7 +134,7 @@ pub(crate) struct GomocupArgs {
 }
 
 impl GomocupArgs {
-    /// Answers commands until `END`, the end of the input or Ctrl-C.
+    /// Responds to commands until `END`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
@@ -145,26 +148,30 @@ impl GomocupArgs {
     }
 }
 
-/// Analyses positions with the weights of a run: by KataGo's JSON protocol on standard input and output, for user
-/// interfaces such as KaTrain, or the games of SGF files with --sgf (docs/engines.md).
+/// Analyses positions by KataGo's JSON protocol, or games in SGF files.
+///
+/// Uses the weights of a run. The protocol runs on standard input and output, for user interfaces such as KaTrain;
+/// --sgf analyses files instead (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnalysisArgs {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Simulations of a position, unless a query has `maxVisits`.
+    /// Simulations per position, unless a query has `maxVisits`.
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// The side whose win rates the protocol reports.
+    /// The side for which the protocol reports win rates.
     #[arg(long, value_name = "SIDE", default_value = "black", conflicts_with = "sgf")]
     winrates_of: Side,
 
-    /// Analyse this SGF file, or all files `*.sgf` of this folder, in place of speaking the protocol.
+    /// Analyse this SGF file, or all files `*.sgf` in this directory.
+    ///
+    /// Replaces the protocol on standard input and output.
     #[arg(long, value_name = "PATH", requires = "output")]
     sgf: Option<PathBuf>,
 
-    /// The folder for the analyses, one JSON file for each SGF file.
+    /// Directory for the analyses, one JSON file for each SGF file.
     #[arg(long, value_name = "FOLDER", requires = "sgf")]
     output: Option<PathBuf>,
 
@@ -173,7 +180,7 @@ pub(crate) struct AnalysisArgs {
     force: bool,
 }
 
-/// The side whose win rates are reported.
+/// The perspective of reported win rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Side {
     /// Black, as in the example configuration of KataGo.
@@ -195,7 +202,7 @@ impl Side {
 }
 
 impl AnalysisArgs {
-    /// Answers queries until the input ends and all are answered, or analyses files; Ctrl-C ends both.
+    /// Responds to queries until the end of the input, or analyses files; Ctrl-C stops both.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;

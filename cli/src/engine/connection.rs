@@ -1,4 +1,4 @@
-//! Standard input and output as the two ends of a session: [`converse`].
+//! Standard input and output as the two sides of a session: [`converse`].
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -9,11 +9,11 @@ use protocols::{Background, Host, Input};
 use service::Drain;
 use tokio::runtime::Runtime;
 
-/// Runs a session of a protocol over standard input and output until it ends, or until `drain` starts, which ends the
-/// input and drops what is not written yet.
+/// Runs a protocol session over standard input and output until the session stops or `drain` starts. A drain closes
+/// the input and drops unwritten output.
 ///
 /// # Errors
-/// If standard output is closed, or the session fails.
+/// Standard output is closed, or the session fails.
 pub(super) fn converse(
     runtime: &Runtime,
     drain: &Drain,
@@ -46,7 +46,7 @@ pub(super) fn read_file(path: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An output that refuses everything once a drain has started, so that a session with many open requests ends.
+/// An output that refuses everything after the start of a drain, so that a session with many open requests stops.
 struct UntilDrained<W> {
     inner: W,
     drain: Drain,

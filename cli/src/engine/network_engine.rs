@@ -1,4 +1,4 @@
-//! The engine that plays with the weights of a run: [`NetworkEngine`].
+//! An engine that plays with the weights of a run: [`NetworkEngine`].
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -24,45 +24,45 @@ use crate::game_result::game_result;
 use crate::play::leaves_per_batch;
 use crate::trained::{LocalWeights, Networks, Trained};
 
-/// The time between two calls of the function that a search reports to.
+/// Minimum time between two progress reports of a search.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The settings of an engine.
+/// The settings of an engine, independent of the game.
 pub(super) struct Settings {
-    /// The search settings of the run. The search is by pUCT: visits that are not known at the start have no sequential
-    /// halving.
+    /// Search settings of the run. The engine searches by pUCT: sequential halving needs the number of visits in
+    /// advance.
     pub(super) search: SearchSettings,
-    /// The memory at which a search ends, in bytes.
+    /// Memory limit of a search tree, in bytes.
     pub(super) tree_bytes_max: usize,
-    /// True if it searches while the opponent thinks.
+    /// True to search while the opponent thinks.
     pub(super) ponders: bool,
-    /// Ends every search once it has started.
+    /// Stops every search.
     pub(super) drain: Drain,
     /// Returns the time since any fixed moment.
     pub(super) clock: Box<dyn Fn() -> Duration>,
 }
 
-/// An engine over the evaluators of an AlphaZero network. It searches with a thread for each, and keeps its tree over
-/// the moves of a game.
+/// An engine over the evaluators of an AlphaZero network. The search uses a thread per evaluator, and keeps the tree
+/// from move to move.
 pub(super) struct NetworkEngine {
     identity: Identity,
-    /// The rules of the run, on the board of the game.
+    /// The rules of the run, for the current board size.
     rules: AnyGame,
     notation: Notation,
     evaluators: Vec<Box<dyn Evaluator>>,
-    /// The weights, from which evaluators of other boards are built; `None` where only one board is evaluated.
+    /// Weights for evaluators of other boards; `None` if only one board is possible.
     weights: Option<LocalWeights>,
     settings: Settings,
-    /// The game, by the rules of the run with its own komi.
+    /// The current game, by the rules of the run with the komi of the game.
     search: GameSearch<AnyGame>,
     rng: ChaCha8Rng,
 }
 
 impl NetworkEngine {
-    /// Returns an engine with the weights of a run, and an empty board.
+    /// Returns an engine with the weights of a run and an empty board.
     ///
     /// # Errors
-    /// A game that no protocol has a name for, or a network of MuZero.
+    /// A game that no protocol can name, or a MuZero network.
     pub(super) fn of_trained(run: &str, trained: Trained, settings: Settings) -> anyhow::Result<Self> {
         let Trained { game, networks, weights, .. } = trained;
         let version = networks.attributes().weights_version;
@@ -75,7 +75,7 @@ impl NetworkEngine {
         Ok(Self { weights, ..engine })
     }
 
-    /// Returns an engine for the rules of a game; `None` if no protocol has a name for it.
+    /// Returns an engine for the rules of a game; `None` if no protocol can name the game.
     pub(super) fn new(
         rules: &AnyGame,
         evaluators: Vec<Box<dyn Evaluator>>,
@@ -91,15 +91,15 @@ impl NetworkEngine {
         Some(Self { identity, rules: rules.clone(), notation, evaluators, weights: None, settings, search, rng })
     }
 
-    /// The size of the board.
+    /// Returns the board size.
     pub(super) fn size(&self) -> Size {
         self.notation.size()
     }
 
-    /// Replaces rules and evaluators by those for boards of this size.
+    /// Replaces rules and evaluators for boards of this size.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the network is not one of this board; nothing has then changed.
+    /// [`Error::Refused`] if the network cannot play on this board; nothing has then changed.
     fn change_board(&mut self, size: Size) -> Result<(), Error> {
         let refused = |reason: String| {
             let own = self.size().width();
@@ -121,18 +121,18 @@ impl NetworkEngine {
         Ok(())
     }
 
-    /// Returns the result of the game if it is over, by its rules or by two passes.
+    /// Returns the result if the game is over, by the rules or by two passes.
     pub(super) fn outcome(&mut self) -> Option<GameResult> {
         let is_over = self.search.game().outcome(self.search.position()).is_some();
         if is_over { self.result().ok() } else { None }
     }
 
-    /// Returns the position in which `color` is to move, if that is not the position of the game itself. In Go, the
-    /// opponent passes for it, which does not count towards the end of the game, and play goes on behind two passes.
+    /// Returns the position with `color` to move, if it differs from the position of the game itself. In Go, the
+    /// opponent passes first, which does not count towards the end of the game, and play continues after two passes.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none: in Go behind the limit of moves, in other games out of turn and behind the
-    /// end.
+    /// [`Error::Refused`] if there is no such position: in Go after the move limit, in other games out of turn or
+    /// after the end.
     fn position_for(&self, color: Color) -> Result<Option<AnyPosition>, Error> {
         let (game, position) = (self.search.game(), self.search.position());
         let is_over = |position: &AnyPosition| game.outcome(position).is_some();
@@ -157,8 +157,8 @@ impl NetworkEngine {
         if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared.into()))) }
     }
 
-    /// Returns the only actions to which the restrictions limit the player to move; `None` for all. Restrictions hold
-    /// at the position that is searched, whatever their depth.
+    /// Returns the actions that the restrictions leave to the player to move; `None` for all. Restrictions apply at
+    /// the searched position, whatever the stated depth.
     fn allowed(
         &self,
         position: &AnyPosition,
@@ -181,7 +181,7 @@ impl NetworkEngine {
         if actions.is_empty() { Err(Error::refused("no legal move is allowed")) } else { Ok(Some(actions)) }
     }
 
-    /// Returns the network's priors of all legal moves of a position, by a search of one simulation.
+    /// Returns the network's priors of all legal moves in a position, from a search of one simulation.
     fn legal_priors(&mut self, position: AnyPosition, subject: &Subject) -> Result<Vec<(Move, f32)>, Error> {
         let mut search = GameSearch::new(self.search.game().clone(), position, &self.settings.search);
         let tree_bytes_max = self.settings.tree_bytes_max;
@@ -254,7 +254,7 @@ impl Engine for NetworkEngine {
         let position_heap_bytes = self.search.position().boxed_bytes();
         let simulations = search.visits;
         let limits = Limits { simulations, leaves_per_batch, tree_bytes_max, position_heap_bytes, actions };
-        // A position that play has not reached has a tree of its own.
+        // A position that the game has not reached gets a separate tree.
         let mut apart =
             prepared.map(|position| GameSearch::new(self.search.game().clone(), position, &self.settings.search));
         let Self { settings, evaluators, rng, search, .. } = self;
@@ -282,7 +282,7 @@ impl Engine for NetworkEngine {
         game_result(game, position).ok_or_else(|| Error::refused("the game is not over"))
     }
 
-    /// All stones on the board are alive: players capture the others before they pass.
+    /// All stones on the board are alive: players capture dead stones before they pass.
     fn status(&mut self, status: Status) -> Result<Vec<Vec<Cell>>, Error> {
         let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.search.game(), self.search.position()) else {
             return Err(Error::refused("only stones of Go have a status"));

@@ -1,4 +1,4 @@
-//! The position before the first move of a game: its rules, komi, stones and player to move.
+//! The position before the first move of a game: rules, komi, stones and player to move.
 
 use arena::notation::Notation;
 use game::{Game as _, Player};
@@ -8,16 +8,16 @@ use protocols::{BoardGame, Color, Error, GoRules, GomokuRule, HandicapBonus, Mov
 
 use super::board;
 
-/// The rules of a game and its first position.
+/// The rules and the first position of a game.
 pub(super) struct Opening {
     pub(super) game: AnyGame,
     pub(super) position: AnyPosition,
 }
 
-/// The rules of Go that are played: those of Tromp and Taylor without suicide.
+/// Supported rules of Go: Tromp-Taylor without suicide.
 const GO_RULES: GoRules = GoRules { suicide: false, ..GoRules::TROMP_TAYLOR };
 
-/// Returns the rules that a game is played by, and its usual komi.
+/// Returns the rules for a game, and the usual komi.
 pub(super) fn usual(game: &AnyGame) -> (Rules, f32) {
     match game {
         AnyGame::Go(go) => (Rules::Go(GO_RULES), go.komi().points()),
@@ -27,10 +27,10 @@ pub(super) fn usual(game: &AnyGame) -> (Rules, f32) {
 }
 
 impl Opening {
-    /// Returns the opening of a game by the rules of `game` on a board of its size.
+    /// Returns the opening for `setup`, by the rules of `game` on a board of the same size.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the rules of games do not have it.
+    /// [`Error::Refused`] if `game` has no such opening.
     pub(super) fn new(game: &AnyGame, setup: &Setup) -> Result<Self, Error> {
         match game {
             AnyGame::Go(go) => of_go(go, setup),
@@ -42,8 +42,8 @@ impl Opening {
     }
 }
 
-/// Rules with area scoring are accepted with any rule of ko and of suicide, which few games meet: user
-/// interfaces name the rules of a country. The points of handicap stones are added to komi.
+/// Accepts rules with area scoring and any rule of ko and suicide: few games depend on these, and user interfaces
+/// name the rules of a country. Adds the points of handicap stones to komi.
 fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     let rules = match setup.rules {
         Rules::Go(rules) => rules,
@@ -73,8 +73,8 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     Ok(Opening { position: AnyPosition::Go(position.into()), game: AnyGame::Go(game) })
 }
 
-/// Returns the position of games in which stones stay: the stones are played in turn. In Othello, only those of the
-/// start are possible.
+/// Plays the stones in turn, and returns the position, for games in which stones stay on the board. In Othello, only
+/// the initial stones are possible.
 fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     let unreachable =
         || Error::refused("these stones and this player to move do not arise by play from an empty board");
@@ -99,7 +99,7 @@ fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
     if setup.to_move.is_some_and(|first| first != to_move) { Err(unreachable()) } else { Ok(position) }
 }
 
-/// Returns the stones of both players in turn, each player's in their order, and those that are left over.
+/// Interleaves the stones of both players, each in the given order; extra stones come last.
 fn in_turn(stones: &[Stone]) -> Vec<Stone> {
     let of_color = |color: Color| stones.iter().filter(move |stone| stone.color == color).copied();
     let (mut black, mut white) = (of_color(Color::Black), of_color(Color::White));

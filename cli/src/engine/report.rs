@@ -1,4 +1,4 @@
-//! The results of a search as protocols report them: [`Subject`].
+//! Search results in the form of protocols: [`Subject`].
 
 use arena::notation::Notation;
 use games::AnyPosition;
@@ -7,7 +7,7 @@ use selfplay::{Findings, VariationStep};
 
 use crate::play::ranked;
 
-/// A position that is searched, as its reports need it.
+/// A searched position, with the facts that reports need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject {
     pub(super) notation: Notation,
@@ -17,13 +17,13 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Returns the priors of the moves of a search.
+    /// Returns the priors of the searched moves.
     pub(super) fn priors(&self, analysis: &selfplay::Analysis) -> Vec<(Move, f32)> {
         let moves = analysis.actions.iter().map(|&action| self.notation.to_move(self.to_move, action));
         moves.zip(analysis.priors.iter().copied()).collect()
     }
 
-    /// Returns the report of what was found; `legal_priors` are those of all legal moves if the search is restricted.
+    /// Returns the report of a search. A restricted search passes the priors of all legal moves as `legal_priors`.
     /// Networks predict neither scores nor owners.
     pub(super) fn report(
         &self,

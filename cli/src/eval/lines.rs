@@ -9,35 +9,35 @@ use serde::Serialize;
 
 use super::Player;
 
-/// The results of playing against every reply from both sides.
+/// Results of playing from both sides against every reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LinesReport {
-    /// The game.
+    /// Name of the game.
     pub game: String,
-    /// The name of the evaluator.
+    /// Name of the evaluator, such as `libtorch cpu bf16`.
     pub evaluator: String,
-    /// The weights version.
+    /// Version of the weights under test.
     pub weights_version: u64,
     /// Simulations per position.
     pub simulations: u32,
-    /// The results of the moves chosen by search; absent with 0 simulations.
+    /// Results of moves chosen by search; absent with 0 simulations.
     pub with_search: Option<Lines>,
-    /// The results of the raw policy.
+    /// Results of the raw policy.
     pub without_search: Lines,
 }
 
-/// The final positions of all lines of play; a position reached by several lines counts once.
+/// Final positions of all lines of play; a position reached by several lines counts once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Lines {
-    /// The number of positions in which a move was chosen.
+    /// Number of positions in which a move was chosen.
     pub decisions: usize,
-    /// The number of final positions that were won.
+    /// Number of won final positions.
     pub won: usize,
-    /// The number of drawn final positions.
+    /// Number of drawn final positions.
     pub drawn: usize,
-    /// The number of lost final positions.
+    /// Number of lost final positions.
     pub lost: usize,
-    /// The moves of one lost line, in the notation of the game.
+    /// Moves of one lost line, in the notation of the game.
     pub lost_line: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<L
     })
 }
 
-/// The moves of a line from the start, in the notation of the game.
+/// Returns the moves of a line from the start, in the notation of the game.
 fn names<G: Game>(game: &G, line: &[Action]) -> String {
     let mut position = game.start();
     let names: Vec<String> = line
@@ -115,7 +115,8 @@ mod tests {
         measure(&game, Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }).unwrap()
     }
 
-    /// A search deep enough to prove every result never loses; equal priors lead to the first legal action, which does.
+    /// A search deep enough to prove every result never loses. Equal priors lead to the first legal action, which
+    /// does lose.
     #[test]
     fn lost_lines_are_counted_with_search_and_without() {
         let report = lines(20_000);

@@ -1,4 +1,4 @@
-//! The players of a match: weights of runs, fixed opponents and engines, with the time that their moves take.
+//! The players of a match: weights of runs, fixed opponents and engines, with clocks for move times.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use weights::WeightsVersion;
 
 use crate::{eval, trained};
 
-/// A player as it is named on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`; behind a
-/// run `:SIMULATIONS` is a budget of its own. The name of an engine has the form of a run.
+/// A player on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`. A suffix
+/// `:SIMULATIONS` gives a run a separate budget. An engine name has the form of a run name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The text on the command line.
     pub(super) name: String,
-    /// The player.
+    /// The parsed player.
     pub(super) player: EntryPlayer,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Entry {
 pub(super) enum EntryPlayer {
     /// Weights of a run.
     Run {
-        /// The name of the run.
+        /// Name of the run, or of an engine.
         run: String,
-        /// The weights version; the newest without one.
+        /// The weights version; `None` for the latest.
         version: Option<WeightsVersion>,
-        /// Simulations per move, if they are not those of all players.
+        /// Simulations per move; `None` for the common number.
         simulations: Option<u32>,
     },
     /// A player without a network.
@@ -40,12 +40,12 @@ pub(super) enum EntryPlayer {
 }
 
 impl EntryPlayer {
-    /// Returns the newest weights of a run.
+    /// Returns an entry for the latest weights of a run.
     pub(super) fn newest(run: &str) -> Self {
         Self::Run { run: run.to_owned(), version: None, simulations: None }
     }
 
-    /// Returns the name of the run.
+    /// Returns the name of the run or engine; `None` for a fixed player.
     pub(super) fn run(&self) -> Option<&String> {
         match self {
             Self::Run { run, .. } => Some(run),
@@ -82,10 +82,10 @@ impl FromStr for Entry {
     }
 }
 
-/// Returns the player without a network that has this name, and `None` for the name of a run.
+/// Returns the player without a network that has this name; `None` for the name of a run.
 ///
 /// # Errors
-/// If the name is that of such a player with a number that it cannot have: `alphabeta-20`.
+/// The name is a fixed player's, with an impossible number: `alphabeta-20`.
 fn fixed(name: &str) -> Result<Option<ledger::Player>, String> {
     match name.parse() {
         Ok(ledger::Player::Version(_)) => Ok(None),
@@ -97,32 +97,32 @@ fn fixed(name: &str) -> Result<Option<ledger::Player>, String> {
     }
 }
 
-/// A player of a match.
+/// A participant of a match, with a clock.
 pub(super) struct Contender {
     /// The name in reports.
     pub(super) name: String,
-    /// The player.
+    /// The weights, fixed opponent or engine.
     pub(super) player: Player,
-    /// The time of its moves.
+    /// Time spent on moves.
     pub(super) clock: Clock,
 }
 
 /// A player that can choose moves.
 pub(super) enum Player {
-    /// A network and its search.
+    /// A network and search settings.
     Network(eval::Player),
     /// A player without a network.
     Fixed(ledger::Player),
     /// A program that plays over the Go Text Protocol.
     Engine {
-        /// The program.
+        /// The running program.
         engine: GtpEngine,
-        /// Its command line.
+        /// The command line of the program.
         command: String,
     },
 }
 
-/// The time that the moves of a player have taken.
+/// The time that a player has spent on moves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     spent: Duration,
@@ -135,8 +135,7 @@ impl Contender {
         Self { name: name.to_owned(), player, clock: Clock::default() }
     }
 
-    /// Returns the player as a participant whose time is measured. The random numbers are for players without a
-    /// network.
+    /// Returns the player as a timed participant. The random numbers are for players without a network.
     pub(super) fn participant(&mut self, rng: ChaCha8Rng) -> Timed<'_> {
         let Self { player, clock, .. } = self;
         let side = match player {
@@ -157,7 +156,7 @@ impl Clock {
     }
 }
 
-/// A participant whose time is measured.
+/// A participant that measures the time of moves.
 pub(super) struct Timed<'a> {
     side: Side<'a>,
     clock: &'a mut Clock,

@@ -1,48 +1,48 @@
-//! The games of a pairing that the rules did not end: [`Ends`].
+//! The games of a pairing that were not decided by the rules: [`Ends`].
 
 use std::io::{self, Write};
 
 use arena::matches::{GameEnd, Played};
 use serde::Serialize;
 
-/// The most forfeits, and the most void openings, that the text of a report lists for a pairing.
+/// Maximum forfeits, and maximum void openings, in the text report of a pairing.
 const LISTED_MAX: usize = 5;
 
-/// The games of a pairing that the rules did not end.
+/// The games of a pairing that were not decided by the rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Ends {
-    /// The number of games in which a player resigned.
+    /// Number of games with a resignation.
     pub(super) resigned_games: usize,
-    /// The games that a player forfeited.
+    /// Games that a player forfeited.
     pub(super) forfeits: Vec<Forfeit>,
-    /// The openings without a result, because an engine refused a legal move. Their games do not count.
+    /// Openings without a result, because an engine refused a legal move. Games of these openings do not count.
     pub(super) void_openings: Vec<VoidOpening>,
 }
 
 /// A game that a player forfeited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Forfeit {
-    /// The index of the player.
+    /// Index of the losing player.
     pub(super) player: usize,
-    /// The number of the opening, from 1.
+    /// Number of the opening, from 1.
     pub(super) opening: usize,
-    /// The number of the game of the opening, 1 or 2.
+    /// Game of the opening, 1 or 2.
     pub(super) game: usize,
-    /// The reason.
+    /// The fault of the player.
     pub(super) reason: String,
 }
 
 /// An opening without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct VoidOpening {
-    /// The number of the opening, from 1.
+    /// Number of the opening, from 1.
     pub(super) opening: usize,
-    /// The reason.
+    /// The refusal that voids the opening.
     pub(super) reason: String,
 }
 
 impl Ends {
-    /// Returns the games of two players that the rules did not end.
+    /// Collects the games between two players that were not decided by the rules.
     pub(super) fn of(players: [usize; 2], played: &Played) -> Self {
         let mut ends = Self::default();
         for pair in played.pairs() {
@@ -61,7 +61,7 @@ impl Ends {
         ends
     }
 
-    /// Writes the games as text: nothing if there are none.
+    /// Writes the games as text; nothing if there are none.
     pub(super) fn write(&self, [first, second]: [&str; 2], output: &mut impl Write) -> io::Result<()> {
         let Self { resigned_games, forfeits, void_openings } = self;
         if *resigned_games > 0 {
@@ -83,7 +83,7 @@ impl Ends {
     }
 }
 
-/// Writes the first lines, and the number of the others.
+/// Writes the first lines, and the number of further lines.
 fn write_list(lines: impl ExactSizeIterator<Item = String>, output: &mut impl Write) -> io::Result<()> {
     let left = lines.len().saturating_sub(LISTED_MAX);
     for line in lines.take(LISTED_MAX) {

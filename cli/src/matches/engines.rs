@@ -12,26 +12,29 @@ use service::Drain;
 
 use super::contender::{Entry, EntryPlayer, Player};
 
-/// The most processes of an engine.
+/// Maximum processes of an engine.
 const PROCESSES_MAX: usize = 256;
-/// The longest time for a move: a day.
+/// Maximum time for a move: a day.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// The options of engines.
+/// Options for engines.
 #[derive(Debug, Clone, clap::Args)]
-// The derived group would have the same name, `Options`, as that of the options of runs.
+// The derived group would have the same name, `Options`, as the group of run options.
 #[group(skip)]
 pub(super) struct Options {
-    /// A program that plays Go, Hex, Othello or Gomoku over the Go Text Protocol, and its name as a PLAYER:
-    /// --engine gnugo='gnugo --mode gtp --level 1'. May be repeated.
+    /// A program with the Go Text Protocol, and a PLAYER name for it.
+    ///
+    /// It plays Go, Hex, Othello or Gomoku: --engine gnugo='gnugo --mode gtp --level 1'. May be repeated.
     #[arg(long = "engine", value_name = "NAME=COMMAND")]
     engines: Vec<Definition>,
 
-    /// Processes of each engine; each plays one game at a time [default: the number of cores].
+    /// Processes per engine [default: the number of cores].
+    ///
+    /// Each process plays one game at a time.
     #[arg(long, value_name = "N", requires = "engines")]
     engine_processes: Option<usize>,
 
-    /// The longest time for a move of an engine.
+    /// Maximum time for a move of an engine.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     engine_seconds_max: f64,
 }
@@ -62,7 +65,7 @@ impl FromStr for Definition {
 }
 
 impl Options {
-    /// Checks the options against the players of the command line.
+    /// Checks the options against the players on the command line.
     pub(super) fn check(&self, players: &[Entry]) -> anyhow::Result<()> {
         if let Some(processes) = self.engine_processes {
             let is_possible = (1..=PROCESSES_MAX).contains(&processes);
@@ -88,7 +91,7 @@ impl Options {
         self.engines.iter().any(|engine| player.run() == Some(&engine.name))
     }
 
-    /// Starts an engine, which a drain ends.
+    /// Starts an engine; a drain stops it.
     pub(super) fn start(&self, name: &str, game: &AnyGame, drain: &Drain) -> anyhow::Result<Player> {
         let found = self.engines.iter().find(|engine| engine.name == name);
         let Definition { name, command, words } = found.with_context(|| format!("there is no engine {name}"))?.clone();

@@ -1,4 +1,4 @@
-//! Writes the games of a match as records in SGF: one file per game.
+//! Writes the games of a match as SGF records: one file per game.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,17 +42,17 @@ impl FromStr for Date {
     }
 }
 
-/// A folder for the records of a match.
+/// A directory for the records of a match.
 #[derive(Debug)]
 pub(super) struct GameFiles {
     folder: PathBuf,
 }
 
 impl GameFiles {
-    /// Creates the folder unless it exists.
+    /// Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// The game has no records in SGF, the folder cannot be created, or it holds records already.
+    /// The game has no SGF records, the directory cannot be created, or it already holds records.
     pub(super) fn create(folder: &Path, game: &AnyGame) -> anyhow::Result<Self> {
         Recorder::of(game)?;
         let failed = || format!("--sgf: create {}", folder.display());
@@ -65,7 +65,7 @@ impl GameFiles {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Writes all games, with names that sort by pairing, opening and game: `1-0003-2.sgf`.
+    /// Writes all games to files with names that sort by pairing, opening and game: `1-0003-2.sgf`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -97,7 +97,7 @@ impl GameFiles {
     }
 }
 
-/// Returns the record of a game with its date, its title and comments.
+/// Returns the record of a game with date, title and comments.
 fn tree(
     recorder: &Recorder<'_>,
     pair: &Pair,
@@ -123,7 +123,7 @@ fn tree(
     Ok(tree)
 }
 
-/// Returns the result of a game that the rules did not end.
+/// Returns the result of a game that was not decided by the rules.
 fn result(record: &PlayedGame) -> Option<GameResult> {
     let by = match record.end {
         GameEnd::Rules => return None,
@@ -136,7 +136,7 @@ fn result(record: &PlayedGame) -> Option<GameResult> {
     }
 }
 
-/// Returns the name of a player, with the weights version or the program.
+/// Returns a player's name with the weights version or the program.
 fn label(player: &MatchPlayer) -> String {
     let MatchPlayer { name, weights_version, simulations, engine, .. } = player;
     match (weights_version, simulations, engine) {

@@ -1,4 +1,4 @@
-//! Draws the ratings of a match or a round robin: a bar per player, with its confidence interval.
+//! Draws the ratings of a match or a round robin: a bar per player, with a confidence interval.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::picture::{Area, BLUE, GRID, INK, write};
 const WIDTH: u32 = 900;
 /// Height of a player's row in pixels.
 const ROW_HEIGHT: u32 = 40;
-/// Height of title and axis.
+/// Height of title and axis in pixels.
 const FRAME_HEIGHT: u32 = 120;
-/// Width of the names at the left.
+/// Width of the names at the left in pixels.
 const NAMES_WIDTH: u32 = 200;
-/// Width of the ratings at the right.
+/// Width of the ratings at the right in pixels.
 const RATINGS_WIDTH: u32 = 70;
 
 /// Draws the ratings to `path` (SVG).
@@ -25,7 +25,7 @@ const RATINGS_WIDTH: u32 = 70;
 /// # Errors
 /// The file cannot be written.
 pub(super) fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
-    // A round robin of more players than the type counts would never end.
+    // A round robin with more players than fit the type would never finish.
     let rows = u32::try_from(report.players.len()).unwrap_or(u32::MAX / ROW_HEIGHT / 2);
     let root = SVGBackend::new(path, (WIDTH, FRAME_HEIGHT + ROW_HEIGHT * rows)).into_drawing_area();
     let drawn = draw_bars(&root, report).and_then(|()| Ok(root.present()?));
@@ -74,7 +74,7 @@ fn draw_bars(root: &Area<'_>, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a range that holds 0 and all intervals with a margin of a twentieth.
+/// Returns a range that contains 0 and all intervals, with a margin of a twentieth.
 fn range(players: &[MatchPlayer]) -> (f64, f64) {
     let (mut low, mut high) = (-1.0_f64, 1.0_f64);
     for player in players {

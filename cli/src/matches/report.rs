@@ -12,50 +12,50 @@ use super::ends::Ends;
 use crate::screen::MISSING;
 use crate::table::aligned;
 
-/// The column of the crosstable with the names of the players.
+/// Column of the crosstable with the names of the players.
 const NAME_COLUMN: usize = 1;
 
 /// The results of all pairings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Report {
-    /// The game.
+    /// Name of the game.
     pub(super) game: String,
-    /// The number of openings of a pairing, each to be played twice.
+    /// Number of openings per pairing, each to be played twice.
     pub(super) openings: usize,
-    /// The maximum number of random plies of an opening.
+    /// Maximum number of random plies in an opening.
     pub(super) opening_plies_max: u16,
-    /// The seed of the openings.
+    /// Seed of the openings.
     pub(super) seed: u64,
-    /// Whether it was stopped before the last game.
+    /// True if the match stopped before the last game.
     pub(super) is_interrupted: bool,
-    /// The failure of a player that ended it.
+    /// The failure of a player that stopped the match.
     pub(super) failure: Option<String>,
-    /// The players in the order of the command line.
+    /// Players, in the order of the command line.
     pub(super) players: Vec<MatchPlayer>,
-    /// The results of each two players that have met.
+    /// Results of each two players that have met.
     pub(super) pairings: Vec<PairingReport>,
 }
 
-/// A player with its score and rating.
+/// A player with score and rating.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct MatchPlayer {
-    /// The name on the command line.
+    /// Name on the command line.
     pub(super) name: String,
-    /// The weights version, unless it plays without a network.
+    /// Version of the weights; `None` for a player without a network.
     pub(super) weights_version: Option<u64>,
-    /// The name of the evaluator, unless it plays without a network.
+    /// Name of the evaluator; `None` for a player without a network.
     pub(super) evaluator: Option<String>,
-    /// Simulations per move, unless it plays without a network.
+    /// Simulations per move; `None` for a player without a network.
     pub(super) simulations: Option<u32>,
-    /// The program, if it is an engine.
+    /// The program of an engine.
     pub(super) engine: Option<EngineReport>,
-    /// The mean time of a move. Moves of all games are computed together.
+    /// Mean time of a move in milliseconds. Moves of all games are computed together.
     pub(super) move_ms: f64,
-    /// The number of games, without repeated ones.
+    /// Number of games, without repeated games.
     pub(super) games: u64,
-    /// The points in these games: one for a win, half for a draw.
+    /// Points in these games: one for a win, half for a draw.
     pub(super) points: f64,
-    /// The strength relative to the first player.
+    /// Strength relative to the first player.
     #[serde(flatten)]
     pub(super) rating: Rating,
 }
@@ -63,33 +63,33 @@ pub(super) struct MatchPlayer {
 /// A program that plays over the Go Text Protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EngineReport {
-    /// The name that it gives itself.
+    /// Name, as reported by the program.
     pub(super) name: String,
-    /// The version that it gives itself.
+    /// Version, as reported by the program.
     pub(super) version: String,
-    /// The command line.
+    /// The command line that starts the program.
     pub(super) command: String,
 }
 
 /// The results of two players against each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairingReport {
-    /// The index of the player whose points are counted.
+    /// Index of the player with `points`.
     pub(super) a: usize,
-    /// The index of its opponent.
+    /// Index of the opponent.
     pub(super) b: usize,
-    /// The number of games, without repeated ones.
+    /// Number of games, without repeated games.
     pub(super) games: u64,
-    /// The number of games that do not count, because a game of their opening repeats an earlier one move by move.
+    /// Number of games that do not count, because a game of the same opening repeats an earlier game move by move.
     pub(super) repeated_games: usize,
-    /// The points of player `a`.
+    /// Points of player `a`.
     pub(super) points: f64,
-    /// The number of openings by the half points of player `a` in their two games, from 0 to 4.
+    /// Number of openings by player `a`'s half points from both games, 0 to 4.
     pub(super) pairs: Tally,
-    /// The strength of player `a` relative to its opponent, from the games of this pairing alone.
+    /// Strength of player `a` relative to the opponent, from this pairing alone.
     #[serde(flatten)]
     pub(super) rating: Rating,
-    /// The games that the rules did not end.
+    /// Games that were not decided by the rules.
     #[serde(flatten)]
     pub(super) ends: Ends,
     /// The sequential test, if there is one.
@@ -102,16 +102,16 @@ pub(super) struct SprtReport {
     /// Hypotheses and error rates.
     #[serde(flatten)]
     pub(super) settings: arena::sprt::Settings,
-    /// The log-likelihood ratio.
+    /// Log-likelihood ratio of the results.
     pub(super) log_likelihood_ratio: f64,
-    /// The ratios at which the test ends.
+    /// The ratios at which the test stops.
     pub(super) bounds: Bounds,
-    /// The state of the test.
+    /// The decision so far.
     pub(super) state: State,
 }
 
 impl EngineReport {
-    /// Returns an engine with its command line.
+    /// Returns an engine with the command line `command`.
     pub(super) fn new(Identity { name, version }: &Identity, command: &str) -> Self {
         Self { name: name.clone(), version: version.clone(), command: command.to_owned() }
     }
@@ -123,8 +123,8 @@ impl EngineReport {
 }
 
 impl SprtReport {
-    /// Returns the state of a test after these results. It is undecided if the games of the last batch are not
-    /// complete: those that are over are the short ones.
+    /// Returns the state of a test after `tally`. It is undecided if the last batch is incomplete: the finished games
+    /// would be the short games.
     pub(super) fn new(sprt: &Sprt, tally: Tally, is_complete: bool) -> Self {
         Self {
             settings: sprt.settings(),
@@ -194,7 +194,7 @@ impl Report {
         sprt.iter().try_for_each(|sprt| write_sprt(sprt, first, second, output))
     }
 
-    /// Writes the points of each player against each other, the best first, with ratings relative to the first player.
+    /// Writes the points of all players against each other, the best first, with ratings relative to the first player.
     fn write_crosstable(&self, output: &mut impl Write) -> io::Result<()> {
         let order = self.by_rating();
         let mut rows = vec![vec![String::new(), String::new()]];
@@ -236,7 +236,7 @@ impl Report {
         &self.players[0].name
     }
 
-    /// Returns the points of a player against another, or a dash if they have not met.
+    /// Returns a player's points against another, or a dash if the two have not met.
     fn points_against(&self, player: usize, opponent: usize) -> String {
         let met = |pairing: &&PairingReport| [pairing.a, pairing.b].iter().all(|at| [player, opponent].contains(at));
         let points = |pairing: &PairingReport| {
@@ -293,7 +293,7 @@ fn percent(points: f64, games: u64) -> String {
     if games == 0 { MISSING.to_owned() } else { format!("{:.1} %", 100.0 * points / games as f64) }
 }
 
-/// Formats a rating with its interval.
+/// Formats a rating with the interval.
 fn elo_with_interval(rating: &Rating) -> String {
     let Rating { elo, low, high } = rating;
     format!("{elo:+.0} (95 % interval {low:+.0} to {high:+.0})")

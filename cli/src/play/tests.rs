@@ -1,4 +1,4 @@
-//! Tests of sessions whose person is a list of lines.
+//! Tests of sessions in which a list of lines replaces the person.
 
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
@@ -20,7 +20,7 @@ fn the_person_moves_first_unless_second_is_given() {
     assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
 }
 
-/// Returns an evaluator that prefers low actions, the first legal one most.
+/// Returns an evaluator that prefers low actions, the first legal action most.
 fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
     Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
         let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
@@ -61,7 +61,7 @@ fn a_session_matches_the_golden_transcript() {
 #[test]
 fn a_search_shows_its_visits_and_proven_values() {
     let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    // Illegal moves are reported and skipped. Four empty cells have 24 orders, and all are searched.
+    // Illegal moves are reported and skipped. Four empty cells have 24 orders, all of them searched.
     let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
     assert!(text.contains(", a proven "), "{text}");
     let settings = Settings { listed_moves: 7, ..Settings::new(100) };
@@ -77,7 +77,7 @@ fn a_win_in_one_is_played_and_called_proven() {
     let settings = Settings { person: Player::Second, ..Settings::new(200) };
     let mut output = Vec::new();
     let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
-    // The second player plays in a row of its own and never blocks.
+    // The second player plays in a separate row and never blocks.
     let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
     play(&game, &settings, &mut uniform, &mut input, &mut output, &mut |_, _| Ok(())).unwrap();
     let text = String::from_utf8(output).unwrap();
@@ -161,7 +161,7 @@ fn saved(settings: &Settings, lines: &str) -> Vec<(usize, Player)> {
 #[test]
 fn a_game_is_saved_after_every_move_and_a_new_one_with_its_first() {
     let first = |plies: usize| (plies, Player::First);
-    // The program answers each move; two plies are taken back at once.
+    // The program responds to each move; two plies are taken back at once.
     assert_eq!(saved(&Settings::new(0), "5\n6\nback\nquit\n"), [1, 2, 3, 4, 2].map(first));
     assert_eq!(saved(&Settings::new(0), "5\nback\nnew\nhint\n"), [1, 2].map(first));
     let second = Settings { person: Player::Second, ..Settings::new(0) };

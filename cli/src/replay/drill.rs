@@ -1,5 +1,5 @@
-//! `zerofleet replay drill`: restores an archive into another folder, checks the log there and serves it, so that a
-//! restore is known to work before a disk is lost. Archive, owner and run are only read.
+//! `zerofleet replay drill`: restores an archive into another directory, checks the log there and serves it, so that
+//! restores are known to work before a disk is lost. Archive, owner and run are only read.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -16,28 +16,30 @@ use service::config::Sources;
 use super::source::{RunArgs, serve};
 use super::{finish, report_verified};
 
-/// The arguments that name an archive.
+/// Arguments that name an archive.
 #[derive(Debug, Clone, clap::Args)]
 #[group(id = "of", required = true, multiple = false, args = ["run", "config"])]
 pub(super) struct Args {
     #[command(flatten)]
     run: Option<RunArgs>,
-    /// Run file of a replay server, where there is no folder of the run.
+    /// Run file of a replay server, for use without a run directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The archive [default: `replay.archive` of the run].
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
-    /// A new folder for the restored log, which stays [default: a temporary folder].
+    /// A new directory for the restored log [default: a temporary directory].
+    ///
+    /// The directory and the log are kept.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
 }
 
 impl Args {
-    /// Restores, checks and serves the log, and prints what it holds and what it lacks.
+    /// Restores, checks and serves the log, and prints contents and gaps.
     ///
     /// # Errors
-    /// No archive, a folder that is not new, an archive that cannot be read, a damaged log.
+    /// No archive, a directory that already exists, an archive that cannot be read, or a damaged log.
     pub(super) async fn run(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let (settings, archive) = self.settings()?;
         let Some(url) = self.archive.clone().or(archive) else {
@@ -66,7 +68,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the settings of the replay server and its archive, if it has one.
+    /// Returns the settings of the replay server and the archive, if there is one.
     fn settings(&self) -> anyhow::Result<(Settings, Option<String>)> {
         let Some(run) = &self.run else {
             let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: Vec::new() };
@@ -78,10 +80,9 @@ impl Args {
     }
 }
 
-/// Prints what the live server of the run holds and `restored` lacks. The server of a run that has ended does not
-/// answer.
+/// Prints the trajectories on the run's live server that `restored` lacks. No server of a finished run responds.
 async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl Write) -> anyhow::Result<()> {
-    // The list is newer than the copy: what came in since the last pass would be lost with the disk.
+    // The list is more recent than the copy: arrivals since the last pass would be lost with the disk.
     let live = match live.list(ListQuery::default()).await {
         Err(error) if error.is_unavailable() => {
             writeln!(out, "no replay server of the run answers, so that the archive is compared with none")?;

@@ -14,13 +14,13 @@ use proto::replay::{Inspector, ListOrder, ListQuery, Located};
 use super::show::{id_text, outcome};
 use super::{each, game_of};
 
-/// Number of ids listed and held in memory at a time.
+/// Ids listed and held in memory at a time.
 const PAGE_IDS: u64 = if cfg!(test) { 8 } else { 4096 };
 
-/// Writes the trajectories of a query to a file, in the format of its extension.
+/// Writes the trajectories of a query to a file, in the format of the file extension.
 ///
 /// # Errors
-/// Another extension, a file that exists or cannot be written, a server that rejects the request.
+/// An unknown extension, a file that exists or cannot be written, or a server that rejects the request.
 pub(super) async fn export(
     inspector: &Inspector,
     query: ListQuery,
@@ -54,8 +54,8 @@ pub(super) async fn export(
     Ok(())
 }
 
-/// Passes every trajectory of a query to `visit`. Pages of ids bound the memory in id order; other orders need one list
-/// of all ids of the query.
+/// Passes every trajectory of a query to `visit`. In id order, pages of ids bound the memory; other orders need one
+/// list of all ids.
 async fn pages(
     inspector: &Inspector,
     mut query: ListQuery,

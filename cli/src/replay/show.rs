@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{each, game_of};
 
-/// Number of printed moves of a search policy.
+/// Maximum number of printed moves per search policy.
 const LISTED_MOVES: usize = 4;
 
 /// Prints contents and counters of every table.
@@ -77,7 +77,7 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
     .map(drop)
 }
 
-/// Prints the outcome, tables, insertion time and moves of one trajectory.
+/// Prints outcome, tables, insertion time and moves of one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", id_text(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
@@ -91,7 +91,7 @@ pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mu
     steps(&game_of(trajectory.game())?.rules(), &trajectory, out)
 }
 
-/// Prints the moves of a trajectory and its last position.
+/// Prints the moves of a trajectory and the last position.
 fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> anyhow::Result<()> {
     let mut position = game.start();
     for (ply, step) in trajectory.steps().enumerate() {
@@ -127,7 +127,7 @@ fn searched(step: &Step, name: impl Fn(Action) -> String) -> (String, String) {
     }
 }
 
-/// Formats an outcome.
+/// Formats an outcome for tables.
 pub(super) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Win(Player::First) => "first wins",

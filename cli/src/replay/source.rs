@@ -12,7 +12,7 @@ use crate::client_security::{LiveServer, reach_run};
 use fleet::config::load_run;
 use fleet::run_directory::{RunDirectory, archive_of_board, archive_of_replay_server};
 
-/// The arguments that name a live server or a run.
+/// Arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false, args = ["server", "run"])]
 pub(super) struct Source {
@@ -22,19 +22,19 @@ pub(super) struct Source {
     run: Option<RunArgs>,
 }
 
-/// The arguments that name a run.
+/// Arguments that name a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunArgs {
     /// Name of a run, in training or finished.
     #[arg(long, value_name = "NAME")]
     run: String,
-    /// Folder of all runs.
+    /// Directory of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
     /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
-    /// A board that the run learns beside its game, such as go-7 [default: the board of the run's game].
+    /// A board that the run also learns, such as go-7 [default: the first board].
     #[arg(long, value_name = "GAME")]
     board: Option<String>,
 }
@@ -43,11 +43,11 @@ impl RunArgs {
     /// Loads the settings of the run's replay server.
     ///
     /// # Errors
-    /// A run that does not exist, or whose configuration is invalid.
+    /// The run does not exist, or the configuration is invalid.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let mut config: Config = load_run(&run)?;
-        // The folder of the run may have been moved.
+        // The run directory may have been moved.
         let number = self.replay_server.get();
         config.run.directory = match &self.board {
             None => run.of_replay_server(number),
@@ -58,14 +58,14 @@ impl RunArgs {
         };
         let of_board = self.board.iter().map(|board| format!(" of {board}")).collect::<String>();
         ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}{of_board}", self.run);
-        // An inspection neither restores from an archive nor writes to it.
+        // An inspection neither reads nor writes an archive.
         Ok(Settings { archive: None, ..config.settings()? })
     }
 
     /// Returns the archive of the run's replay server; `None` if it has none.
     ///
     /// # Errors
-    /// A run that does not exist, or whose configuration is invalid.
+    /// The run does not exist, or the configuration is invalid.
     pub(super) fn archive(&self) -> anyhow::Result<Option<String>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let archive = load_run::<Config>(&run)?.replay.archive;
@@ -76,7 +76,7 @@ impl RunArgs {
         }))
     }
 
-    /// Returns the client of the live replay server of a run in training; `None` if the run's progress lists no such
+    /// Returns a client of the live replay server of a run in training; `None` if the run's progress lists no such
     /// server.
     pub(super) fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
@@ -92,11 +92,11 @@ impl RunArgs {
     }
 }
 
-/// A server that this process started and has to drain.
+/// A server that this process started and must drain.
 pub(super) type OwnServer = (Running, Drain);
 
 impl Source {
-    /// Connects to the named server or to that of a run in training, or else starts a server on the run's log.
+    /// Connects to the named server or to the server of a run in training; otherwise starts a server on the run's log.
     ///
     /// # Errors
     /// An invalid endpoint, no such run, or a log that another process uses.
@@ -107,10 +107,10 @@ impl Source {
         }
     }
 
-    /// Returns the client for requests that only a live server accepts.
+    /// Returns a client for requests that only a live server accepts.
     ///
     /// # Errors
-    /// An invalid endpoint, no credentials for it, or a run instead of a server.
+    /// An invalid endpoint, missing credentials, or a run instead of a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
         let Some(server) = &self.server else {
             bail!("only a live server can change its settings; use --server, or edit the run file")
@@ -119,7 +119,7 @@ impl Source {
     }
 }
 
-/// Starts a server on the log of a run, or connects to the server that has it open.
+/// Starts a server on a run's log, or connects to the server that has the log open.
 async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
     match serve(run.settings()?).await {
         Ok((inspector, own)) => Ok((inspector, Some(own))),
@@ -134,10 +134,10 @@ async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> 
     }
 }
 
-/// Starts a server with these settings, which the caller has to drain.
+/// Starts a server with these settings; the caller must drain it.
 ///
 /// # Errors
-/// A log that another process uses, or that cannot be read.
+/// The log is in use by another process, or cannot be read.
 pub(super) async fn serve(settings: Settings) -> anyhow::Result<(Inspector, OwnServer)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
     let drain = Drain::new();
@@ -146,7 +146,7 @@ pub(super) async fn serve(settings: Settings) -> anyhow::Result<(Inspector, OwnS
     Ok((inspector, (running, drain)))
 }
 
-/// Returns true if another process uses the directory of the log.
+/// Returns true if another process uses the log directory.
 fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DirectoryError::InUse { .. })))
 }

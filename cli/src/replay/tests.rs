@@ -253,7 +253,7 @@ fn a_run_that_is_trained_is_inspected_through_its_live_server() {
     assert_eq!(run.replay("quarantine --actor 2").unwrap(), "actor 2 is quarantined: 8 fewer positions\n");
     drain.start();
     runtime.block_on(running.finished()).unwrap();
-    // Without the server, its address is unused and the log is opened.
+    // Without the server, the address is unused and the log is opened.
     assert!(run.replay("ls").unwrap().contains("quarantine"));
 }
 

@@ -1,4 +1,4 @@
-//! Where the results of a run come from: the command, the program and the machine of its last session.
+//! The origin of a run's results: command, program and machine of the last session.
 
 use std::ffi::OsString;
 
@@ -8,27 +8,27 @@ use service::machine;
 
 use crate::printed_command::quoted;
 
-/// The commit from which this program was built, or `unknown`.
+/// Commit from which this program was built, or `unknown`.
 const COMMIT: &str = env!("ZEROFLEET_COMMIT");
 
-/// The command, the program and the machine of a session.
+/// Command, program and machine of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Origin {
-    /// The command as a shell reads it, with the name of the program in place of its path.
+    /// The command in shell form, with the name of the program instead of the path.
     pub(crate) command: String,
-    /// The commit from which the program was built, or `unknown`.
+    /// Commit from which the program was built, or `unknown`.
     pub(crate) commit: String,
-    /// The model of the processor.
+    /// Model of the processor.
     pub(crate) processor: String,
-    /// The number of cores that the program may use.
+    /// Number of cores that the program may use.
     pub(crate) cores: usize,
-    /// The models of the NVIDIA GPUs.
+    /// Models of the NVIDIA GPUs.
     pub(crate) gpus: Vec<String>,
 }
 
 impl Origin {
-    /// Returns the origin of a session of this process, which was started with these `arguments`.
+    /// Returns the origin of a session of this process, with these `arguments`.
     pub(crate) fn here(arguments: impl Iterator<Item = OsString>) -> Self {
         let arguments = arguments.skip(1).map(|argument| format!(" {}", quoted(argument)));
         // A machine without a driver has no GPU to name.
@@ -42,12 +42,12 @@ impl Origin {
         }
     }
 
-    /// Returns the rows of a summary as name and value; none for a run whose sessions did not note them.
+    /// Returns the rows of a summary as name and value; none for a run without a recorded origin.
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         if *self == Self::default() {
             return Vec::new();
         }
-        // Rows of Markdown are divided by `|`.
+        // `|` separates the cells of a Markdown row.
         let command = self.command.replace('|', "\\|");
         let processor = format!("{}, {} cores", self.processor, self.cores);
         let mut rows = vec![("command", command), ("commit", self.commit.clone()), ("processor", processor)];

@@ -5,7 +5,7 @@ use super::*;
 use crate::record::Record;
 use crate::run_metrics::Health;
 
-/// Creates a run of forty minutes of Hex that has written only its configuration.
+/// Creates a run of forty minutes of Hex that has written only the configuration.
 fn begin(runs: &Path) -> RunDirectory {
     let run = RunDirectory::new(runs, "first").unwrap();
     run.create().unwrap();
@@ -16,7 +16,7 @@ fn begin(runs: &Path) -> RunDirectory {
     run
 }
 
-/// Returns metrics of ten minutes in which the loss falls to one.
+/// Records metrics of ten minutes in which the loss falls to one.
 fn train(run: &RunDirectory) {
     let mut record = Record::open(run, &fleet::config::Fleet::default()).unwrap();
     for minute in 0..=10 {
@@ -125,7 +125,7 @@ fn summary(last: RunMetrics) -> Summary {
     }
 }
 
-/// Returns the value beside a name in the plain text; `None` without a row.
+/// Returns the value next to a name in the plain text; `None` without such a row.
 fn row(summary: &Summary, name: &str) -> Option<String> {
     let text = summary.plain();
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  "));
@@ -172,7 +172,7 @@ fn the_newest_validation_has_a_row() {
         validation_value_squared_error: Some(0.5),
         ..RunMetrics::default()
     };
-    // MuZero's values are no probabilities: they have neither this loss nor a calibration.
+    // MuZero's values are no probabilities: neither this loss nor a calibration exists for them.
     assert_eq!(row(&summary(validated.clone()), "held-out games").unwrap(), "policy 1.250 · best move 62.5 %");
     let of_games =
         RunMetrics { validation_loss_value: Some(0.75), validation_calibration_error: Some(0.031), ..validated };
@@ -220,7 +220,7 @@ fn the_screen_shows_every_row_of_the_file() {
     assert_eq!(searched, "outcome kept 50.0 %, best move –, value error 0.250");
 }
 
-/// Returns metrics of a run with everything that a sound one has not.
+/// Returns metrics with every fault that a sound run lacks.
 fn faulty() -> RunMetrics {
     let health = Health {
         fault: Some("the replay server refuses every game".to_owned()),

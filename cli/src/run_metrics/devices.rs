@@ -1,4 +1,4 @@
-//! The use of each device, from the metrics of all processes that compute on it.
+//! The use of each device, from the metrics of all processes on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,32 +9,32 @@ use service::devices::CPU;
 use super::{Processes, RunMetrics};
 use crate::screen::number;
 
-/// The order of devices and their identity: the CPU last, then the number, the identity, and the name of a device
-/// without an identity.
+/// Order and identity of devices: the CPU last, then the number, the identity, and the name of a device without an
+/// identity.
 type Key = (bool, Option<String>, Option<String>, String);
 
-/// A device at one time, and the processes that compute on it. Values that no process reports are missing: all of them
-/// on a CPU.
+/// A device at one time, with the processes that compute on it. Values that no process reports are missing, which on
+/// a CPU are all of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DeviceUse {
-    /// The name in a configuration: `cuda:1`.
+    /// Name in a configuration: `cuda:1`.
     pub device: String,
-    /// The model: `NVIDIA H100 80GB HBM3`.
+    /// Model: `NVIDIA H100 80GB HBM3`.
     pub name: Option<String>,
-    /// The number in `nvidia-smi`. Processes that each see another GPU have the same name for it.
+    /// Number in `nvidia-smi`. Processes that each see a different GPU may use the same name for it.
     pub gpu: Option<String>,
-    /// The identity, which differs on two machines.
+    /// Identity, which differs between two machines.
     pub uuid: Option<String>,
-    /// The roles of the processes that compute on it.
+    /// Roles of the processes that compute on the device.
     pub roles: BTreeSet<String>,
-    /// The share of time in which it computed, for all programs.
+    /// Share of time spent computing, for all programs.
     pub busy_share: Option<f64>,
-    /// The memory that these processes hold.
+    /// Memory held by these processes.
     pub memory_held_bytes: Option<f64>,
-    /// The memory that all programs hold.
+    /// Memory held by all programs.
     pub memory_used_bytes: Option<f64>,
-    /// The memory of the device.
+    /// Memory of the device.
     pub memory_bytes: Option<f64>,
     /// Bytes per second from the host, of all programs.
     pub uploaded_per_second: Option<f64>,
@@ -43,12 +43,12 @@ pub(crate) struct DeviceUse {
 }
 
 impl DeviceUse {
-    /// Returns the memory in use: of the run where the driver reports it, else of all programs.
+    /// Returns the memory in use: by the run if the driver reports it, else by all programs.
     pub(crate) fn memory(&self) -> Option<f64> {
         self.memory_held_bytes.or(self.memory_used_bytes)
     }
 
-    /// Returns every device of the readings of a run, with the means of its rates and shares, and its most memory.
+    /// Returns every device in the readings of a run, with mean rates and shares and maximum memory.
     pub(crate) fn over(readings: &[RunMetrics]) -> Vec<Self> {
         let mut by_device: BTreeMap<Key, Vec<&Self>> = BTreeMap::new();
         for used in readings.iter().flat_map(|reading| &reading.devices) {
@@ -81,7 +81,7 @@ impl DeviceUse {
     /// Formats the device as one line; unknown values are left out.
     pub(super) fn line(&self) -> String {
         let roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
-        // The maker follows from `cuda`, and the line is as wide as a terminal.
+        // The maker is implied by `cuda`, and the line must fit a terminal.
         let name = self.name.as_deref().map(|name| format!(" {}", name.trim_start_matches("NVIDIA ")));
         let busy = self.busy_share.map(|share| format!("busy {:.0} %", 100.0 * share));
         let gigabytes = |bytes: f64| number(Some(bytes / 1e9));
@@ -95,7 +95,7 @@ impl DeviceUse {
         format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
     }
 
-    /// Returns every metric with its name in event files: `device/cuda:1/busy_share`.
+    /// Returns every metric with the name in event files: `device/cuda:1/busy_share`.
     pub(super) fn scalars(&self) -> Vec<(String, f64)> {
         let named = [
             ("busy_share", self.busy_share),
@@ -108,7 +108,7 @@ impl DeviceUse {
         named.into_iter().filter_map(scalar).collect()
     }
 
-    /// The device as this process describes it, without its load.
+    /// Returns the device as described by this process, without the load.
     fn named(device: &str, exposition: &Exposition) -> Self {
         let is_info =
             |series: &&Series| series.name == "zerofleet_device_info" && series.label("device") == Some(device);
@@ -123,7 +123,7 @@ impl DeviceUse {
         (self.device == CPU, self.gpu.clone(), self.uuid.clone(), device)
     }
 
-    /// Adds what another process reports of this device.
+    /// Adds the report of another process on this device.
     fn add(&mut self, role: &str, exposition: &Exposition) {
         let device = self.device.clone();
         let get = |name: &str| exposition.get(&format!("zerofleet_device_{name}"), &[("device", &device)]);
@@ -144,7 +144,7 @@ impl DeviceUse {
     }
 }
 
-/// Returns the devices that tensors of these processes are on, the CPU last.
+/// Returns the devices with tensors of these processes, the CPU last.
 pub(super) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
     let mut found: BTreeMap<Key, DeviceUse> = BTreeMap::new();
     for (role, rates) in &processes.0 {

@@ -1,6 +1,6 @@
-//! What the processes report of work that is lost, refused or held back: the base of every warning about a run.
+//! Lost, refused or blocked work, as reported by the processes: the base of every warning about a run.
 //!
-//! [`stall`](crate::stall) decides by it whether the run learns nothing.
+//! [`stall`](crate::stall) uses it to decide whether the run learns nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use service::reasons::OTHER;
 
 use super::{CounterRates, Processes, metric, named, ratio};
 
-/// The state of a run's processes beside their progress. Counts are those since the start of each process.
+/// The state of a run's processes apart from progress. Unless stated otherwise, counts start with each process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Health {
-    /// The reason why the run learns nothing, with the remedy; `None` while it learns.
+    /// The reason why the run learns nothing, with a remedy; `None` while it learns.
     pub fault: Option<String>,
     /// Trajectories that replay servers did not store, by reason: `invalid`, `not_stored`, `over_memory`, `stale`,
     /// `without_items`.
     pub unstored: BTreeMap<String, f64>,
-    /// The most frequent defect of the invalid ones.
+    /// Most frequent defect of invalid trajectories.
     pub defect: Option<String>,
-    /// The reason why an actor refuses weights that are as new as those it plays with.
+    /// The reason why an actor refuses weights at least as recent as the weights in use.
     pub weights_refusal: Option<String>,
     /// Share of the time for which rate limiters block inserts, summed over tables.
     pub inserts_held: f64,
     /// Share of the time for which the rate limiters of the main tables block samples.
     pub samples_held: f64,
-    /// Share of the time for which samples wait since nothing in the main tables may be drawn.
+    /// Share of the time for which samples wait because nothing in the main tables may be drawn.
     pub nothing_to_draw: f64,
-    /// Episodes that were lost to failures of environments, over all sessions.
+    /// Episodes lost to failures of environments, over all sessions.
     pub lost_episodes: Option<f64>,
     /// Lost episodes per second.
     pub lost_per_second: Option<f64>,
-    /// Failures of environments and their processes, over all sessions.
+    /// Failures of environments and environment processes, over all sessions.
     pub environment_failures: Option<f64>,
-    /// n, where values are categorical over the integers from −n to n.
+    /// n, if values are categorical over the integers from −n to n.
     pub support: Option<f64>,
-    /// The share of value and reward targets beyond the support, from 0 to 1.
+    /// Share of value and reward targets beyond the support, from 0 to 1.
     pub beyond_support_share: Option<f64>,
-    /// The greatest magnitude of a target.
+    /// Greatest magnitude of a target.
     pub target_magnitude_max: Option<f64>,
 }
 
@@ -73,7 +73,7 @@ impl Health {
         }
     }
 
-    /// Replaces the counts of actors by their sums over all sessions.
+    /// Replaces the counts of actors by sums over all sessions.
     pub(super) fn over_sessions(self, totals: &BTreeMap<String, f64>) -> Self {
         let failures = metric(Role::Actor, "environment_failures_total{");
         let failures = totals.iter().filter(|(key, _)| key.starts_with(&failures)).map(|(_, count)| *count);
@@ -81,13 +81,13 @@ impl Health {
         Self { lost_episodes, environment_failures: failures.reduce(|a, b| a + b), ..self }
     }
 
-    /// Returns the number of trajectories that were refused for good.
+    /// Returns the number of permanently refused trajectories.
     pub(crate) fn refused(&self) -> f64 {
         self.unstored.get("invalid").copied().unwrap_or(0.0)
     }
 }
 
-/// Returns the reason why an actor refuses weights that are as new as those it plays with.
+/// Returns the reason why an actor refuses weights at least as recent as the weights in use.
 fn weights_refusal(actor: &CounterRates) -> Option<String> {
     let version = actor.newest()?.get(&metric(Role::Actor, "weights_version"), &[]).unwrap_or(0.0);
     let name = metric(Role::Actor, "weights_refused");
@@ -96,7 +96,7 @@ fn weights_refusal(actor: &CounterRates) -> Option<String> {
     newest.label("why").map(str::to_owned)
 }
 
-/// Returns true for the side of a table that learners draw from.
+/// Returns true for the table and side from which learners draw.
 fn is_of_learner(table: &str, side: &str) -> bool {
     table == "main" && side == "samples"
 }
@@ -104,14 +104,14 @@ fn is_of_learner(table: &str, side: &str) -> bool {
 /// Returns the text with the greatest count.
 fn greatest(counts: BTreeMap<String, f64>) -> Option<String> {
     let counts = counts.into_iter().filter(|(_, count)| *count > 0.0);
-    // A text is preferred to the label of all rare ones.
+    // Specific texts take precedence over the common label of rare texts.
     counts
         .max_by(|a, b| (a.0 != OTHER, a.1).partial_cmp(&(b.0 != OTHER, b.1)).expect("counts are finite"))
         .map(|(text, _)| text)
 }
 
 impl Processes<'_> {
-    /// Returns the newest values of all series of one name, summed over processes, by the value of a label.
+    /// Returns the latest values of all series with this name, summed over processes, by the value of `label`.
     fn counts_by(&self, role: Role, name: &str, label: &str) -> BTreeMap<String, f64> {
         let name = metric(role, name);
         let mut sums = BTreeMap::new();

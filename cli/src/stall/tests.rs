@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::run_metrics::Health;
 
-/// No line for the screen.
+/// No lines on the screen.
 const NOTHING: [(u64, String); 0] = [];
 
-/// A watch with a clock of its own, read once a second.
+/// A watch with a separate clock, read once a second.
 struct Run {
     watch: Watch,
     now: Instant,
@@ -17,7 +17,7 @@ impl Run {
         Self { watch: Watch::default(), now: Instant::now() }
     }
 
-    /// Reads the same metrics every second for `seconds`; returns the lines for the screen, with their seconds.
+    /// Reads the same metrics every second for `seconds`; returns the lines for the screen, with the seconds.
     fn go(&mut self, seconds: u64, metrics: &RunMetrics) -> Vec<(u64, String)> {
         let read = |second| {
             self.now += Duration::from_secs(1);
@@ -26,7 +26,7 @@ impl Run {
         (1..=seconds).filter_map(read).collect()
     }
 
-    /// Reads the metrics for ten minutes in which no fault may be found.
+    /// Reads the metrics for ten minutes, in which no fault may be found.
     fn assert_fine(mut self, metrics: &RunMetrics) {
         assert_eq!(self.go(600, metrics), NOTHING, "{metrics:?}");
     }
@@ -47,7 +47,7 @@ fn learning() -> RunMetrics {
     }
 }
 
-/// Returns the metrics of a run in which no game has ended yet, and the learner waits for the first items.
+/// Returns the metrics of a run without a finished game, where the learner waits for the first items.
 fn beginning() -> RunMetrics {
     let health = Health { samples_held: 1.0, ..Health::default() };
     let none = Some(0.0);
@@ -175,7 +175,7 @@ fn a_learner_that_may_draw_and_makes_no_step_is_a_fault() {
     let health = Health { nothing_to_draw: 1.0, ..Health::default() };
     let lines = Run::begin().go(200, &RunMetrics { health, ..stuck.clone() });
     assert!(lines[0].1.contains("nothing in the replay table may be drawn"), "{lines:?}");
-    // It waits for the first items.
+    // The learner waits for the first items.
     Run::begin().assert_fine(&RunMetrics { health: beginning().health, ..stuck });
 }
 
@@ -192,7 +192,7 @@ fn steps_that_are_as_slow_as_those_before_are_no_fault() {
 #[test]
 fn processes_that_do_not_answer_are_left_to_the_supervisor() {
     Run::begin().assert_fine(&RunMetrics::default());
-    // A restart neither begins the time again nor counts.
+    // A restart neither resets the time nor counts.
     let mut run = Run::begin();
     run.go(100, &unplayable());
     assert_eq!(run.go(600, &RunMetrics::default()), NOTHING);

@@ -1,4 +1,4 @@
-//! Computes the cost of a fleet.
+//! Computes the cost of a fleet from prices per hour and running times.
 
 use std::str::FromStr;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use fleet::Role;
 
-/// Largest accepted price per hour, in any currency.
+/// Maximum accepted price per hour, in any currency.
 const PRICE_MAX: f64 = 1e12;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// A price per hour.
+/// A price per hour, for a role or the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Price {
-    /// The role whose processes have this price; `None` for the whole fleet.
+    /// Role of the processes with this price; `None` for the whole fleet.
     role: Option<Role>,
     per_hour: f64,
 }
@@ -38,7 +38,7 @@ fn role_of(name: &str) -> anyhow::Result<Role> {
     found.ok_or_else(|| anyhow!("invalid role `{name}`; roles are {}", Role::ALL.map(Role::name).join(", ")))
 }
 
-/// Checks that prices are either one for the whole fleet or one per role.
+/// Checks for either one price for the whole fleet or one price per role.
 pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
     for (index, price) in prices.iter().enumerate() {
         if prices[..index].iter().any(|other| other.role == price.role) {
@@ -54,8 +54,8 @@ pub(super) fn check(prices: &[Price]) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Cost {
     pub(super) per_hour: f64,
-    /// The cost from the start of each process until now or its loss, without processes that ended before this program
-    /// started.
+    /// Cost from the start of each process until now or until the process was lost. Processes that exited before this
+    /// program started are not included.
     pub(super) so_far: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Polls the processes of a fleet, present and lost, and keeps their history by their addresses.
+//! Polls the processes of a fleet, present and lost, and keeps a history by address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,41 +9,41 @@ use fleet::exposition::{Exposition, agent, get, scrape};
 
 use crate::run_metrics::{CounterRates, unix_seconds};
 
-/// Timeout of a request; a process that takes longer is overloaded or has ended.
+/// Timeout of a request; a process that takes longer is overloaded or has exited.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Number of processes polled at the same time.
+/// Maximum processes polled at the same time.
 const AT_ONCE_MAX: usize = 32;
-/// Time for which a lost process is shown after it is no longer listed.
+/// Time for which a lost process is shown once it is no longer listed.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Maximum number of shown lost processes that are no longer listed; the most recently lost are kept.
+/// Maximum shown lost processes that are no longer listed; the most recently lost are kept.
 const LOST_MAX: usize = 64;
-/// Length at which names and versions are cut.
+/// Maximum length of names and versions; longer texts are cut.
 const NAME_LENGTH_MAX: usize = 40;
-/// Length at which reasons are cut.
+/// Maximum length of reasons; longer texts are cut.
 const REASON_LENGTH_MAX: usize = 200;
 
 /// The observed state of a process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum State {
     Ready,
-    /// The process is not ready, for this reason.
+    /// The process responds but is not ready, for this reason.
     NotReady(String),
-    /// The process has never answered.
+    /// The process has never responded.
     #[default]
     Silent,
-    /// The process has answered, but not since this time.
+    /// The process has responded, but not since this time.
     Lost(Instant),
 }
 
 /// A process that is listed or has been seen.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// The host name, or the name in the run.
+    /// Host name, or name in the run.
     pub(super) name: String,
     pub(super) role: Option<Role>,
     pub(super) version: Option<String>,
     pub(super) state: State,
-    /// The reported start time in seconds since 1970.
+    /// Reported start time in seconds since 1970.
     pub(super) started: Option<f64>,
     /// Seconds of observed running time before restarts.
     pub(super) earlier_seconds: f64,
@@ -82,7 +82,7 @@ impl Process {
             && after > before
         {
             self.earlier_seconds += after - before;
-            // Values begin anew.
+            // Values restart at zero.
             self.rates.clear();
         }
         self.started = started;
@@ -101,7 +101,7 @@ impl Process {
 pub(super) struct Roster {
     agent: ureq::Agent,
     processes: BTreeMap<SocketAddr, Process>,
-    /// Lost processes that are no longer shown, by role: their number, and their running time in seconds.
+    /// Lost processes that are no longer shown, by role: number, and running time in seconds.
     gone: BTreeMap<Option<Role>, (usize, f64)>,
 }
 
@@ -112,7 +112,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Polls every process that is listed now or was before.
+    /// Polls every process that is or was listed.
     pub(super) fn poll(&mut self, listed: &[(SocketAddr, String)], now: Instant) {
         for (address, name) in listed {
             self.processes.entry(*address).or_insert_with(|| Process::new(name));
@@ -138,7 +138,7 @@ impl Roster {
         self.gone.iter().map(|(role, (count, seconds))| (*role, *count, *seconds))
     }
 
-    /// Removes unlisted processes that never answered, were lost long ago, or exceed the limit on lost processes.
+    /// Removes unlisted processes that never responded, were lost long ago, or exceed the limit on lost processes.
     fn prune(&mut self, is_listed: impl Fn(&SocketAddr) -> bool, now: Instant) {
         self.processes.retain(|address, process| is_listed(address) || process.state != State::Silent);
         let mut lost: Vec<(Instant, SocketAddr)> = self
@@ -163,7 +163,7 @@ impl Roster {
     }
 }
 
-/// Returns the role that a process reports, or else the one that the names of its metrics imply.
+/// Returns the reported role of a process, or else the role that the metric names imply.
 fn role_of(exposition: &Exposition) -> Option<Role> {
     let named = |name: &str| Role::ALL.into_iter().find(|role| [role.name(), role.program()].contains(&name));
     info(exposition, "role").and_then(named).or_else(|| {
@@ -172,16 +172,16 @@ fn role_of(exposition: &Exposition) -> Option<Role> {
     })
 }
 
-/// Returns a label of the information that a process reports about itself.
+/// Returns a label from a process's report about itself.
 fn info<'a>(exposition: &'a Exposition, label: &str) -> Option<&'a str> {
     exposition.series.iter().find(|series| series.name == "zerofleet_process_info")?.label(label)
 }
 
-/// Returns text from another process as printable ASCII of at most `length_max` characters: without control characters,
-/// escapes, bidirectional marks or wide characters, which could control a terminal or break the columns of a table.
+/// Returns text from another process as printable ASCII of at most `length_max` characters. Control characters,
+/// escapes, bidirectional marks and wide characters could control a terminal or break the columns of a table.
 pub(super) fn sanitize(text: &str, length_max: usize) -> String {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
-    // Reads one character more than is shown, to detect a cut.
+    // Reads one character more than shown, to detect a cut.
     let mut sanitized: String = text.trim().chars().take(length_max.saturating_add(1)).map(shown).collect();
     if sanitized.len() > length_max {
         sanitized.truncate(length_max.saturating_sub(1));

@@ -14,15 +14,15 @@ use crate::run_metrics::{Processes, RunMetrics, metric};
 use super::cost::{Cost, Price, Running, cost};
 use super::roster::{Process, Roster, State, sanitize};
 
-/// Smallest share of waiting time that is reported.
+/// Minimum share of waiting time in a report.
 const WAITS_SHARE_MIN: f64 = 0.005;
-/// Smallest share of a thread's time that must be measured to find a bottleneck.
+/// Minimum measured share of a thread's time for finding a bottleneck.
 const MEASURED_SHARE_MIN: f64 = 0.05;
-/// Length at which labels are cut.
+/// Maximum length of labels; longer texts are cut.
 const LABEL_LENGTH_MAX: usize = 40;
-/// Length at which reasons of refusals are cut.
+/// Maximum length of refusal reasons; longer texts are cut.
 const REASON_LENGTH_MAX: usize = 300;
-/// Length at which names of engines are cut.
+/// Maximum length of engine names; longer texts are cut.
 const ENGINE_LENGTH_MAX: usize = 120;
 
 /// The state of the fleet at one time. Unknown values are missing.
@@ -32,19 +32,19 @@ pub(super) struct Snapshot {
     pub(super) processes: Vec<Row>,
     /// Number of lost processes that are no longer shown.
     pub(super) gone: usize,
-    /// The metrics of all processes that answer.
+    /// Metrics of all processes that respond.
     pub(super) metrics: RunMetrics,
-    /// The sides that the rate limiters of the main table block, the longest wait first.
+    /// Sides blocked by the rate limiters of the main table, the longest wait first.
     pub(super) limiter_waits: Vec<LimiterWait>,
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) cost: Option<Cost>,
 }
 
-/// One process.
+/// The state of one process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) role: Option<Role>,
-    /// The host name, or the name in the run.
+    /// Host name, or name in the run.
     pub(super) name: String,
     pub(super) address: String,
     pub(super) state: &'static str,
@@ -54,13 +54,13 @@ pub(super) struct Row {
     pub(super) age_seconds: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) weights_version: Option<f64>,
-    /// Number of weights versions behind the learner.
+    /// Weights versions by which the process lags the learner.
     pub(super) lag_versions: Option<f64>,
-    /// The work of its role per second.
+    /// Work of the role per second.
     pub(super) work_per_second: Option<f64>,
 }
 
-/// A side that a rate limiter blocks.
+/// A side blocked by a rate limiter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LimiterWait {
     /// `inserts` or `samples`.
@@ -71,7 +71,7 @@ pub(super) struct LimiterWait {
 }
 
 impl Snapshot {
-    /// Computes the snapshot of these processes.
+    /// Computes the snapshot of the processes in `roster`.
     pub(super) fn of(roster: &Roster, prices: &[Price], now: Instant, unix_seconds: f64) -> Self {
         let answering = roster.processes().map(|(_, process)| process).filter(|process| process.answers());
         let fleet = Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect());
@@ -174,7 +174,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
     let Process { name, role, version, state, started, rates, .. } = process;
     let exposition = rates.newest().filter(|_| process.answers());
     let weights = role.and_then(|role| exposition?.get(&metric(role, "weights_version"), &[]));
-    // Without weights the lag would be the number of all versions, which is not informative.
+    // Without weights the lag would be the total number of versions, which is not informative.
     let weights_version = weights.filter(|version| *version > 0.0);
     let work = role.filter(|_| process.answers()).and_then(|role| rates.rate(&metric(role, work_of(role)), &[]));
     Row {
@@ -206,7 +206,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
     }
 }
 
-/// Returns the counter of the work of a role.
+/// Returns the counter that measures the work of a role.
 fn work_of(role: Role) -> &'static str {
     match role {
         Role::Actor => "moves_total",

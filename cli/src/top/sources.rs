@@ -12,13 +12,13 @@ use fleet::run_directory::RunDirectory;
 
 use crate::printed_command;
 
-/// Default host names of the services; their admin port is [`ADMIN_PORT`].
+/// Default host names of the services, with the admin port [`ADMIN_PORT`].
 const SERVICES: [&str; 5] = ["replay", "learner", "inference", "actor", "arena"];
 const ADMIN_PORT: u16 = 9100;
 
 /// Interval between resolutions of names.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum number of addresses used per name.
+/// Maximum addresses used per name.
 const ADDRESSES_MAX: usize = 4096;
 
 /// Checks that the text is HOST:PORT.
@@ -32,9 +32,9 @@ pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
 /// The source of addresses, and the result of the last resolution.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// The file in which a supervisor lists its processes.
+    /// File in which a supervisor lists the processes.
     list: Option<PathBuf>,
-    /// Hosts with ports, used if there is no list.
+    /// Hosts with ports, used without a list.
     admins: Vec<String>,
     found: BTreeMap<SocketAddr, String>,
     looked_up: Option<Instant>,
@@ -65,9 +65,9 @@ impl Sources {
     }
 }
 
-/// Resolves every name to its addresses; a name that cannot be resolved now has none.
+/// Resolves every name to addresses; a name that cannot be resolved now yields none.
 fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
-    // Each name has its own thread: a slow name server must not delay the others.
+    // Each name has a separate thread, so that a slow name server delays no other name.
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || name.to_socket_addrs())).collect();
         threads.into_iter().map(|thread| thread.join().ok()?.ok()).collect::<Vec<_>>()
@@ -85,7 +85,7 @@ fn resolve(names: &[String]) -> BTreeMap<SocketAddr, String> {
     found
 }
 
-/// Reads the list of a supervisor; empty without one.
+/// Reads the list of a supervisor; empty without a list.
 fn listed(file: &Path) -> BTreeMap<SocketAddr, String> {
     let list: Vec<Listed> = fleet::read_list(file).unwrap_or_default();
     list.into_iter().take(ADDRESSES_MAX).map(|listed| (listed.admin, listed.name)).collect()

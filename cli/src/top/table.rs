@@ -1,4 +1,4 @@
-//! Formats the fleet as a table of at most eighty columns, or as much of it as a smaller terminal holds.
+//! Formats the fleet as a table of at most eighty columns, cut to the size of a smaller terminal.
 
 use std::fmt::Write as _;
 
@@ -22,12 +22,12 @@ pub(super) fn table(snapshot: &Snapshot) -> String {
     format!("{}\n{}", summary(snapshot, WIDTH), processes(snapshot, WIDTH)).replace(MISSING, "-")
 }
 
-/// Formats a snapshot for a terminal. Columns at the right are left out where it is narrow; where it is low, lines of
-/// the summary are left out first, from its end, and those of processes last.
+/// Formats a snapshot for a terminal. A narrow terminal loses columns at the right. A low terminal first loses lines
+/// of the summary, from the bottom, and then lines of processes.
 pub(super) fn fitted(snapshot: &Snapshot, Size { columns, rows }: Size) -> String {
     let width = columns.clamp(2 * INDENT, WIDTH);
     let (summary, processes) = (summary(snapshot, width), processes(snapshot, width));
-    // The cursor stands on the line below the text.
+    // The cursor is on the line below the text.
     let rows = rows.saturating_sub(1);
     let below: Vec<&str> = processes.lines().take(rows).collect();
     let (above, left) = (summary.lines().count(), rows - below.len());
@@ -178,7 +178,7 @@ fn process(text: &mut String, row: &Row, width: usize) {
     };
     let role = row.role.map_or("?", Role::name);
     let cells = [
-        // The processes of a run have names of their own, which are also the names of their logs.
+        // Processes of a run have individual names, which are also the names of the logs.
         if row.name.starts_with(role) && row.name.len() <= ROLE_WIDTH { row.name.as_str() } else { role },
         &row.address,
         &state,
@@ -194,7 +194,7 @@ fn process(text: &mut String, row: &Row, width: usize) {
     }
 }
 
-/// Appends a line of the table; text that is too long for its column is cut.
+/// Appends a line of the table; text that is too long for a column is cut.
 fn line(text: &mut String, cells: [&str; 8]) {
     const WIDTHS: [usize; 8] = [ROLE_WIDTH, 21, 10, 6, 9, 7, 4, 6];
     let mut line = String::new();
@@ -210,7 +210,7 @@ fn line(text: &mut String, cells: [&str; 8]) {
     text.push('\n');
 }
 
-/// Appends a name and text, wrapped to a width, which is greater than [`INDENT`].
+/// Appends a name and text, wrapped to a width greater than [`INDENT`].
 fn folded(text: &mut String, name: &str, words: &str, width: usize) {
     let mut line = format!("{name:<INDENT$}");
     for word in words.split_whitespace() {
@@ -222,7 +222,7 @@ fn folded(text: &mut String, name: &str, words: &str, width: usize) {
         if line.len() > INDENT {
             line.push(' ');
         }
-        // Only a word that is longer than a line is cut.
+        // Only a word longer than a line is cut.
         line.push_str(&word[..word.floor_char_boundary(width - INDENT)]);
     }
     text.push_str(line.trim_end());

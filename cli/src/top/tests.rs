@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::*;
 use fleet::Role;
 
-/// The responses of an admin port; `None` closes every connection at once.
+/// Responses of an admin port; `None` closes every connection at once.
 type Script = Arc<Mutex<Option<(String, Result<(), String>)>>>;
 
-/// An admin port with scripted responses. Its thread ends with the test.
+/// An admin port with scripted responses. The thread runs until the test stops.
 struct Scripted {
     address: SocketAddr,
     script: Script,
@@ -149,7 +149,7 @@ fn a_process_that_stops_answering_is_lost_until_it_answers_again() {
     let lost = top.poll();
     assert_eq!(states(&lost), ["ready", "lost"]);
     assert_eq!(lost.metrics.positions_per_second, None, "a lost process has no rate");
-    // A process whose name no longer resolves is lost as well.
+    // A process is also lost once the name no longer resolves.
     top.listed.pop();
     assert_eq!(states(&top.poll()), ["ready", "lost"]);
     actor.set(ACTOR, Err("waiting for the first weights\n"));
@@ -258,7 +258,7 @@ fn once_prints_one_table_or_one_object() {
         once: true,
         json,
     };
-    // The drain has already started, so that nothing is waited for.
+    // The drain has already started, so that nothing waits.
     let drain = Drain::new();
     drain.start();
     let print = |json| {

@@ -1,5 +1,5 @@
-//! What study files of `tune` and `ablate` have in common: the section `[base]`, the options of `zerofleet train` for
-//! all runs of a study.
+//! The common part of study files for `tune` and `ablate`: the section `[base]`, with options of `zerofleet train`
+//! for all runs of a study.
 
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -18,19 +18,19 @@ use super::budget::Budget;
 use super::range::{Values, text};
 use crate::screen::number;
 
-/// A study file as it is written.
+/// A study file as written.
 pub(crate) struct StudyText<F> {
     pub file: F,
-    /// The name of the file, which is the name of the study unless the file has another.
+    /// Stem of the file name, the default name of the study.
     pub stem: String,
-    /// The folder of the file, to which paths in it are relative.
+    /// Directory of the file; paths in the file are relative to it.
     pub folder: PathBuf,
 }
 
 /// Reads the study file at `path`.
 ///
 /// # Errors
-/// A file that cannot be read, or a key that is missing or unknown, with its place.
+/// The file cannot be read, or a key is missing or unknown; the error gives the place.
 pub(crate) fn read<F: DeserializeOwned>(path: &Path) -> anyhow::Result<StudyText<F>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the study file {}", path.display()))?;
     let file = service::config::parse_file(&path.display().to_string(), &text)?;
@@ -38,7 +38,7 @@ pub(crate) fn read<F: DeserializeOwned>(path: &Path) -> anyhow::Result<StudyText
     Ok(StudyText { file, stem, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
 }
 
-/// The section `[base]`: the options of `zerofleet train` that all trials have in common.
+/// The section `[base]`: options of `zerofleet train` for all trials.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BaseSection {
@@ -51,15 +51,15 @@ pub(crate) struct BaseSection {
     pub set: Vec<String>,
 }
 
-/// The options of the run that all trials have in common.
+/// Run options that all trials share.
 #[derive(Debug, Clone)]
 pub(crate) struct Base(Args);
 
 impl Base {
-    /// Checks the section. The name of a run file is relative to the folder of the study file.
+    /// Checks the section. The name of a run file is relative to the directory of the study file.
     ///
     /// # Errors
-    /// Names the key that is wrong.
+    /// A key is invalid; the error names it.
     pub(crate) fn new(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result<Self> {
         let BaseSection { game, algorithm, config, actors, replay_servers, inference, set } = base;
         let algorithm = algorithm.map(|name| {
@@ -100,11 +100,11 @@ impl Base {
         Args { sets, ..self.0.clone() }
     }
 
-    /// Returns the configuration of a run with these values, which trains before trials are compared, at `compared` of
-    /// the budget.
+    /// Returns the configuration of a run with these values. The run must start to train before trials are compared,
+    /// at `compared` of the budget.
     ///
     /// # Errors
-    /// The run refuses the values, or trains too late.
+    /// The run refuses the values, or would train too late.
     pub(crate) fn checked(&self, values: &Values, budget: Budget, compared: f64) -> anyhow::Result<Config> {
         let config = plan::check_new(&self.arguments(values), iter::empty())?;
         let min_items = config.replay.main.min_items;

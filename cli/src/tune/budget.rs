@@ -1,4 +1,4 @@
-//! The section `[budget]` of a study file: the length of each of its runs.
+//! The section `[budget]` of a study file: the length of each run.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ pub(crate) struct BudgetSection {
     pub minutes_max: Option<f64>,
 }
 
-/// The budget of a trial.
+/// The budget of a trial, in minutes or positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Budget {
     /// Minutes of training.
     Minutes(f64),
-    /// Positions of self-play, for which a trial may take this many minutes.
+    /// Positions of self-play, within at most `minutes_max` minutes.
     Positions { positions: f64, minutes_max: f64 },
 }
 
@@ -29,7 +29,7 @@ impl Budget {
     /// Checks the section.
     ///
     /// # Errors
-    /// [`ConfigError`] names the key that is missing or out of range.
+    /// A key is missing or out of range; [`ConfigError`] names it.
     pub(crate) fn new(written: &BudgetSection) -> Result<Self, ConfigError> {
         let minutes = |name: &str, minutes: f64| ConfigError::within(format!("budget.{name}"), minutes, 1e-3..=1e6);
         match *written {
@@ -48,7 +48,7 @@ impl Budget {
         }
     }
 
-    /// Returns the full budget of a trial.
+    /// Returns the full budget of a trial, in units of the budget.
     pub(crate) fn full(self) -> f64 {
         match self {
             Self::Minutes(minutes) => minutes,
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// Returns the length of a trial's run.
+    /// Returns the length of a trial's run in minutes.
     pub(crate) fn run_minutes(self) -> f64 {
         match self {
             Self::Minutes(minutes) => minutes,
@@ -64,7 +64,7 @@ impl Budget {
         }
     }
 
-    /// Returns what a run has used of the budget by the time of a reading.
+    /// Returns the budget used up to a reading, in units of the budget.
     pub(crate) fn used(self, reading: &RunMetrics) -> f64 {
         match self {
             Self::Minutes(_) => reading.elapsed_seconds / 60.0,

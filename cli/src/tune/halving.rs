@@ -1,13 +1,13 @@
-//! Asynchronous successive halving, ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"), in
-//! the variant that stops: a trial that reaches a rung goes on only if its objective is among the best 1/η of all
-//! objectives at that rung so far, and no trial waits for another one.
+//! Asynchronous successive halving, ASHA (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"),
+//! in the stopping variant. A trial at a rung continues only if the objective is among the best 1/η of all objectives
+//! at the rung so far. No trial waits for another.
 
-/// The budgets at which trials are compared, below the full budget.
+/// The budgets below the full budget at which trials are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Halving {
-    /// The budget of each rung, ascending.
+    /// Budget of each rung, ascending.
     pub budgets: Vec<f64>,
-    /// η: the share of trials that go on at each rung is one in this many.
+    /// η: one in this many trials continues at each rung.
     pub reduction_factor: f64,
 }
 
@@ -18,9 +18,8 @@ impl Halving {
         Self { budgets: budgets.collect(), reduction_factor }
     }
 
-    /// Returns true if a trial with this score (higher is better) goes on, where `others` are the scores of the trials
-    /// that reached the rung before it. Of n trials the best ⌊n / η⌋ go on, and at least one; equal scores count as
-    /// worse than those before them.
+    /// Returns true if a trial with this score (higher is better) continues. `others` are the scores of earlier trials
+    /// at the rung. Of n trials the best ⌊n / η⌋ continue, and at least one; an equal score ranks below earlier trials.
     pub(super) fn goes_on(&self, score: f64, others: &[f64]) -> bool {
         let ahead = others.iter().filter(|&&other| other >= score).count();
         let places = ((others.len() + 1) as f64 / self.reduction_factor).floor().max(1.0);
@@ -38,7 +37,7 @@ mod tests {
         assert!(Halving::new(27.0, 0, 3.0).budgets.is_empty());
     }
 
-    /// Compares with a sort of all scores, in every order of arrival of five scores.
+    /// Compares with a sort of all scores, in every arrival order of five scores.
     #[test]
     fn a_trial_goes_on_if_its_rank_is_within_the_best_share_of_those_so_far() {
         let halving = Halving::new(1.0, 1, 2.0);

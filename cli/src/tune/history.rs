@@ -1,4 +1,4 @@
-//! The trials of a study, as its events describe them.
+//! The trials of a study, as reconstructed from the events.
 
 use anyhow::{Context as _, ensure};
 
@@ -12,25 +12,25 @@ pub(super) struct History {
     trials: Vec<Trial>,
 }
 
-/// A trial.
+/// A trial with the results so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trial {
-    /// The number of the trial and the name of its run.
+    /// Number of the trial and name of the run.
     pub number: usize,
-    /// The value of each tuned setting.
+    /// Value of each tuned setting.
     pub values: Values,
-    /// The objective at each rung that the trial has reached.
+    /// Objective at each rung that the trial has reached.
     pub rungs: Vec<f64>,
-    /// True if the trial is stopped at the last rung that it has reached.
+    /// True if the trial is stopped at the last reached rung.
     pub is_halted: bool,
     pub state: State,
-    /// The budget that the trial had used at its last rung or end.
+    /// Budget used at the last rung, or at the end.
     pub budget: f64,
-    /// The last objective, once the trial has ended.
+    /// Last objective, once the trial has stopped.
     pub objective: Option<f64>,
-    /// The reason of a failure.
+    /// Reason of a failure.
     pub reason: Option<String>,
-    /// Seconds since 1970.
+    /// Start time in seconds since 1970.
     pub started: f64,
     pub ended: Option<f64>,
 }
@@ -38,13 +38,13 @@ pub(super) struct Trial {
 /// The state of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It runs, or was interrupted and is to go on.
+    /// The trial is running, or was interrupted and will resume.
     Unfinished,
     Ended(End),
 }
 
 impl State {
-    /// Returns the word for tables.
+    /// Returns the name for tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unfinished => "unfinished",
@@ -56,10 +56,10 @@ impl State {
 }
 
 impl History {
-    /// Applies events to no trials.
+    /// Applies events to an empty history.
     ///
     /// # Errors
-    /// An event that does not follow from those before it.
+    /// An event does not follow from the earlier events.
     pub(super) fn of(events: &[Event]) -> anyhow::Result<Self> {
         let mut history = Self::default();
         for (number, event) in events.iter().enumerate() {
@@ -71,7 +71,7 @@ impl History {
     /// Applies an event.
     ///
     /// # Errors
-    /// The event does not follow from those before it.
+    /// The event does not follow from the earlier events.
     pub(super) fn apply(&mut self, event: &Event) -> anyhow::Result<()> {
         match event {
             Event::Begun { .. } => {}
@@ -116,12 +116,12 @@ impl History {
         Ok(trial)
     }
 
-    /// The trials, by number.
+    /// Returns the trials, by number.
     pub(super) fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// Returns the objective of a trial at a rung, or with the full budget for the rung after the last one.
+    /// Returns a trial's objective at a rung, or with the full budget for the rung after the last.
     fn at(trial: &Trial, rung: usize, rungs: usize) -> Option<f64> {
         let is_completed = rung == rungs && trial.state == State::Ended(End::Completed);
         if is_completed { trial.objective } else { trial.rungs.get(rung).copied() }
@@ -132,10 +132,10 @@ impl History {
         self.trials.iter().filter_map(move |trial| trial.rungs.get(rung).copied())
     }
 
-    /// Returns the trials, the best first, by the highest of `rungs` and the full budget that at least `least` trials
-    /// have reached, so that all were measured with the same budget: those with a result there, which is their score;
-    /// those that were stopped at a lower rung, without a score; failed trials. `None` if there is no such rung.
-    /// `score` makes a higher objective a better one.
+    /// Returns the trials, the best first, compared at the highest rung (or the full budget) that at least `least`
+    /// trials have reached, so that all scores have the same budget. First come trials with a result there, which is
+    /// the score; then trials stopped at lower rungs, without a score; then failed trials. `None` if no rung has
+    /// enough trials. `score` turns an objective into a score, where higher is better.
     pub(super) fn observations(
         &self,
         settings: &[Setting],
@@ -151,7 +151,7 @@ impl History {
         };
         let mut ranked = Vec::new();
         for trial in &self.trials {
-            // A trial that is stopped is behind those that went on, which may have been measured later.
+            // A stopped trial ranks behind trials that continued, which may have been measured later.
             let last = if trial.state == State::Ended(End::Failed) { None } else { trial.rungs.last().copied() };
             let (rank, objective) = match (Self::at(trial, rung, rungs), last) {
                 (Some(objective), _) => (rung + 2, Some(objective)),
@@ -171,7 +171,7 @@ impl History {
         Some(ranked.into_iter().map(|(.., observation)| observation).collect())
     }
 
-    /// Returns the best trial: of those with the full budget, or else of those at the highest rung that any reached.
+    /// Returns the best trial with the full budget, or else the best trial at the highest reached rung.
     pub(super) fn best(&self, rungs: usize, score: impl Fn(f64) -> f64) -> Option<(&Trial, f64)> {
         (0..=rungs).rev().find_map(|rung| {
             let reached = self.trials.iter().filter_map(|trial| Some((trial, Self::at(trial, rung, rungs)?)));
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(level(4), None);
         let at_rung = vec![(0.0, Some(-5.0)), (0.25, Some(-7.0)), (0.5, Some(-9.0)), (1.0, None)];
         assert_eq!(level(2), Some(at_rung));
-        // The second trial runs; the third one was stopped, and is still ahead of the one that failed.
+        // The second trial runs. The third was stopped, and still ranks ahead of the failed trial.
         assert_eq!(level(1), Some(vec![(0.0, Some(-6.0)), (0.5, None), (1.0, None)]));
     }
 

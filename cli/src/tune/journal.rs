@@ -1,5 +1,5 @@
 //! The journal of a study: every event as a line of JSON in `journal.jsonl`, durable before anything follows from it.
-//! A tuner that was killed goes on from it.
+//! A killed tuner resumes from the journal.
 
 use std::fs;
 use std::path::Path;
@@ -15,45 +15,45 @@ use event_file::AppendLog;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Event {
-    /// The study begins: the first line. `definition` is what a later session must not change.
+    /// The study starts: the first line. `definition` must not change in later sessions.
     Begun { definition: Value },
-    /// A trial starts, with its values.
+    /// A trial starts, with these values.
     Started { trial: usize, values: Values, unix_seconds: f64 },
-    /// A trial reached a rung, by its index.
+    /// A trial reached the rung with index `rung`.
     Rung { trial: usize, rung: usize, budget: f64, objective: f64, goes_on: bool },
-    /// A trial ended. `budget` is what it has used.
+    /// A trial stopped, after using `budget`.
     Ended { trial: usize, end: End, budget: f64, objective: Option<f64>, reason: Option<String>, unix_seconds: f64 },
-    /// A failed trial is to run again.
+    /// A failed trial may run again.
     Retried { trial: usize },
 }
 
-/// The way in which a trial ended.
+/// The way in which a trial stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum End {
-    /// With the full budget.
+    /// The trial used the full budget.
     Completed,
-    /// At a rung.
+    /// The trial was stopped at a rung.
     Stopped,
-    /// Without an objective, or by a failure.
+    /// The trial failed, or has no objective.
     Failed,
 }
 
-/// The open journal.
+/// An open journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     log: AppendLog,
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or creates it, and returns it with its events.
+    /// Opens the journal at `path`, or creates it, and returns it with the events.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or a line that is no event; a last line that a crash cut short is none.
+    /// The file cannot be read or written, or a line is no event. A last line that a crash cut short is ignored.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Event>)> {
         let named = || format!("read {}", path.display());
         let bytes = service::directory::if_exists(fs::read(path)).with_context(named)?.unwrap_or_default();
-        // The record that a crash cut short was never acted on. It may end inside of a character.
+        // A record that a crash cut short was never acted on. It may be cut inside a character.
         let kept = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let whole = std::str::from_utf8(&bytes[..kept]).with_context(named)?;
         let events = whole.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(|(number, line)| {

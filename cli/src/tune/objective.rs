@@ -8,16 +8,16 @@ use service::ConfigError;
 
 use crate::run_metrics::{DISTINCT, RunMetrics};
 
-/// The most readings over which an objective is averaged; one is made every five seconds.
+/// Maximum readings in the mean of an objective; there is a reading every five seconds.
 const READINGS_MAX: usize = 10_000;
 
-/// A metric and its better direction.
+/// A metric and the better direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Objective {
-    /// The name, as in event files: `elo/current`, `accuracy/search/optimal/overall`, `return/mean`, `loss/total`.
+    /// Name, as in event files: `elo/current`, `accuracy/search/optimal/overall`, `return/mean`, `loss/total`.
     pub metric: String,
     pub direction: Direction,
-    /// The number of last readings whose mean is the objective.
+    /// Number of last readings to average.
     pub readings: usize,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// Returns the word for sentences.
+    /// Returns the participle for sentences.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Maximise => "maximised",
@@ -45,13 +45,13 @@ impl Objective {
     /// Checks an objective for a game.
     ///
     /// # Errors
-    /// [`ConfigError`] names the field that is out of range.
+    /// A field is out of range; [`ConfigError`] names it.
     pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
         if !is_metric(&metric) {
             return invalid(format!("`{metric}` is no metric of a run; metrics are {}", metrics().join(", ")));
         }
-        // An environment outside this program is scored by rewards, as all environments are.
+        // An environment outside this program is scored by rewards, like all environments.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
             Ok(kind) => {
                 let scoring = kind.rules().spec().scoring;
@@ -74,13 +74,13 @@ impl Objective {
         Ok(Self { metric, direction, readings })
     }
 
-    /// Returns the objective at a reading; `None` if it is not measured there.
+    /// Returns the objective at a reading; `None` if it is not measured.
     pub(super) fn of(&self, reading: &RunMetrics) -> Option<f64> {
         let scalars = reading.scalars().into_iter();
         scalars.filter(|(name, value)| *name == self.metric && value.is_finite()).map(|(_, value)| value).next()
     }
 
-    /// Returns a score of an objective: the higher, the better.
+    /// Returns the score of an objective; higher is better.
     pub(super) fn score(&self, objective: f64) -> f64 {
         match self.direction {
             Direction::Maximise => objective,
@@ -89,7 +89,7 @@ impl Objective {
     }
 }
 
-/// Returns the names of the metrics of every run, and examples of those that depend on the game and the arena.
+/// Returns the metric names of every run, with examples of names that depend on the game and the arena.
 fn metrics() -> Vec<String> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(RunMetrics::default()) else { return Vec::new() };
     fields.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(0.0));
@@ -103,7 +103,7 @@ fn metrics() -> Vec<String> {
     names
 }
 
-/// Returns true for the name of a metric that a run may have.
+/// Returns true if a run may have a metric of this name.
 fn is_metric(name: &str) -> bool {
     let is_accuracy = || {
         let parts: Vec<&str> = name.split('/').collect();

@@ -1,25 +1,25 @@
-//! Densities of a coordinate from 0 to 1, estimated from observed coordinates: the Parzen estimator of TPE (Bergstra et
-//! al. 2011, "Algorithms for Hyper-Parameter Optimization").
+//! Densities of a coordinate from 0 to 1, estimated from observations: the Parzen estimator of TPE (Bergstra et al.
+//! 2011, "Algorithms for Hyper-Parameter Optimization").
 
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 
-/// The most observations that narrow the kernels.
+/// Maximum number of observations that narrow the kernels.
 const OBSERVATIONS_MAX: usize = 100;
-/// Draws of a normal distribution until one lies in the range. At least a third of the kernel with the least mass there
-/// does, so that all fail with a probability below 1e-11.
+/// Maximum draws of a normal distribution until one is in range. For any kernel, at least a third of the draws are,
+/// so that all fail with a probability below 1e-11.
 const DRAWS_MAX: usize = 64;
 
 /// A density on [0, 1].
 #[derive(Debug, Clone)]
 pub(super) enum Density {
-    /// A mixture of normal distributions, cut off at 0 and 1, with equal weights.
+    /// A mixture of normal distributions, truncated to [0, 1], with equal weights.
     Numbers(Vec<Kernel>),
-    /// The probability of each choice; a choice takes an equal share of the coordinates.
+    /// Probability of each choice. A choice takes an equal share of the coordinates.
     Choices(Vec<f64>),
 }
 
-/// A normal distribution that is cut off at 0 and 1.
+/// A normal distribution, truncated to [0, 1].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     mean: f64,
@@ -27,9 +27,9 @@ pub(super) struct Kernel {
 }
 
 impl Density {
-    /// Estimates the density of numbers. Each observation has a kernel as wide as the larger distance to a neighbour or
-    /// end, between 1 / (n + 1) – at least a hundredth – and the whole range. The prior is one more kernel in the
-    /// middle with the width of the range, so that no place has a density near 0.
+    /// Estimates the density of numbers. Each observation has a kernel as wide as the larger distance to a neighbour
+    /// or bound, but at least 1 / (n + 1) (with n + 1 limited to 100) and at most the whole range. The prior is one
+    /// more kernel in the middle with the width of the range, so that no place has a density near 0.
     pub(super) fn of_numbers(coordinates: impl Iterator<Item = f64>) -> Self {
         let mut means: Vec<f64> = coordinates.collect();
         means.sort_by(f64::total_cmp);
@@ -44,8 +44,7 @@ impl Density {
         Self::Numbers((0..means.len()).map(kernel).chain([prior]).collect())
     }
 
-    /// Estimates the probability of each of `count` choices from the observed ones, each of which the prior counts once
-    /// more.
+    /// Estimates the probability of each of `count` choices from observed choices; the prior counts every choice once.
     pub(super) fn of_choices(observed: impl Iterator<Item = usize>, count: usize) -> Self {
         let mut counts = vec![1.0; count];
         observed.for_each(|choice| counts[choice] += 1.0);
@@ -91,7 +90,7 @@ impl Kernel {
         density / (self.below(1.0) - self.below(0.0))
     }
 
-    /// Returns the mass of the normal distribution below a coordinate.
+    /// Returns the mass of the untruncated normal distribution below a coordinate.
     fn below(self, coordinate: f64) -> f64 {
         0.5 * (1.0 + libm::erf((coordinate - self.mean) / (self.deviation * std::f64::consts::SQRT_2)))
     }
@@ -120,12 +119,12 @@ mod tests {
         middles().map(|coordinate| density.at(coordinate)).sum::<f64>() / CELLS as f64
     }
 
-    /// The density, directly by the formula of the paper: kernels by hand, and their mass in the range by summation in
-    /// place of the error function.
+    /// The density, directly by the formula of the paper: kernels by hand, and the mass in range by summation instead
+    /// of the error function.
     #[test]
     fn the_density_is_the_mixture_of_normal_distributions_that_are_cut_off_at_the_ends() {
         let density = Density::of_numbers([0.6, 0.1, 0.2].into_iter());
-        // Widths: of 0.1 the distance 0.1 to 0.2, at least 1/4; of 0.2 the 0.4 to 0.6; of 0.6 the 0.4 to the end.
+        // Widths: for 0.1 the distance 0.1 to 0.2, at least 1/4; for 0.2 the 0.4 to 0.6; for 0.6 the 0.4 to 1.
         let kernels = [(0.1, 0.25), (0.2, 0.4), (0.6, 0.4), (0.5, 1.0)];
         let normal =
             |x: f64, (mean, deviation): (f64, f64)| (-(x - mean).powi(2) / (2.0 * deviation * deviation)).exp();
@@ -156,7 +155,8 @@ mod tests {
         assert_eq!(probabilities, [1.0 / 6.0, 3.0 / 6.0, 2.0 / 6.0]);
     }
 
-    /// 20,000 draws in ten cells: the standard error of a share is below 0.0036, and 0.015 is four of them.
+    /// 20,000 draws in ten cells: the standard error of a share is below 0.0036; 0.015 is more than four standard
+    /// errors.
     #[test]
     fn draws_have_the_density() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);

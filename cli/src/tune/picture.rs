@@ -16,14 +16,14 @@ use crate::picture::{Area, BLUE, GRID, INK, ORANGE, write};
 
 /// Width and height in pixels of the picture of trials.
 const SIZE: (u32, u32) = (1000, 480);
-/// Width and height of the diagram of one setting.
+/// Width and height in pixels of the diagram of one setting.
 const PANEL: (u32, u32) = (480, 340);
-/// The most settings that are drawn, the first ones by name.
+/// Maximum number of drawn settings, the first by name.
 const PANELS_MAX: usize = 24;
-/// Radius of a trial's point.
+/// Radius in pixels of a trial's point.
 const POINT: i32 = 4;
 
-/// The significant digits of labels.
+/// Significant digits of labels.
 const LABEL_DIGITS: usize = 2;
 
 /// The result of a trial in a diagram.
@@ -45,7 +45,7 @@ pub(super) fn draw(folder: &Path, study: &Study, history: &History) -> anyhow::R
     draw_settings(&file, study, &points).with_context(|| format!("draw {}", file.display()))
 }
 
-/// Returns the last objective of a trial; `None` if it has none.
+/// Returns the last objective of a trial; `None` without one.
 fn point(trial: &Trial) -> Option<Point<'_>> {
     let is_complete = trial.state == State::Ended(End::Completed);
     let objective = trial.objective.filter(|_| is_complete).or(trial.rungs.last().copied())?;
@@ -70,7 +70,7 @@ fn draw_trials(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Resu
     Ok(root.present()?)
 }
 
-/// Returns the best objective of the completed trials so far as steps.
+/// Returns the best objective of completed trials so far, as steps.
 fn best_so_far(study: &Study, points: &[Point<'_>]) -> Vec<(f64, f64)> {
     let mut steps = Vec::new();
     let mut best: Option<f64> = None;
@@ -102,18 +102,18 @@ fn draw_settings(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Re
     Ok(root.present()?)
 }
 
-/// Draws the objective against the coordinate of a setting, with its values as labels.
+/// Draws the objective against the coordinate of a setting, with the setting's values as labels.
 fn draw_setting(area: &Area<'_>, setting: &Setting, points: &[Point<'_>]) -> anyhow::Result<()> {
     let bounds = Bounds { across: (-0.04, 1.04), up: objective_range(points) };
     let label = |x: f64| match setting.range.value(x) {
         _ if !(0.0..=1.0).contains(&x) => String::new(),
-        // The lines of a logarithmic scale lie at no round numbers.
+        // The lines of a logarithmic scale have no round numbers.
         Value::Number(number) if number.is_f64() => {
             short(&Value::from(rounded(number.as_f64().unwrap_or_default(), LABEL_DIGITS)))
         }
         value => short(&value),
     };
-    // The labels of choices stand in the middle of their coordinates.
+    // The labels of choices are in the middle of the coordinates.
     let is_choice = matches!(setting.range, Range::Choices(_));
     let mut chart = bounds.chart(area, &setting.key, &|x| if is_choice { String::new() } else { label(x) })?;
     if is_choice {
@@ -133,7 +133,7 @@ fn draw_setting(area: &Area<'_>, setting: &Setting, points: &[Point<'_>]) -> any
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Draws completed trials as discs and stopped ones as circles.
+/// Draws completed trials as discs and other trials as circles.
 fn draw_points<'p>(
     chart: &mut Chart<'_, '_>,
     points: impl Iterator<Item = (f64, &'p Point<'p>)>,
@@ -157,7 +157,7 @@ fn legend(root: &Area<'_>, width: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ends of both axes.
+/// The bounds of both axes.
 struct Bounds {
     across: (f64, f64),
     up: (f64, f64),
@@ -194,7 +194,7 @@ impl Bounds {
     }
 }
 
-/// Returns a range that holds all objectives with a margin.
+/// Returns a range that contains all objectives, with a margin.
 fn objective_range(points: &[Point<'_>]) -> (f64, f64) {
     let objectives = points.iter().map(|point| point.objective);
     let (low, high) = objectives.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));

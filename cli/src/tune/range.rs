@@ -1,4 +1,4 @@
-//! The ranges of the tuned settings. Samplers and diagrams see a value as its coordinate from 0 to 1.
+//! The ranges of the tuned settings. Samplers and diagrams see a value as a coordinate from 0 to 1.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use service::ConfigError;
 
-/// The largest number of whole values or choices of a range.
+/// Maximum number of integers or choices in a range.
 const VALUES_MAX: i64 = 1_000_000_000;
 
-/// The significant digits of proposed numbers. Few digits are easy to read and the same after they were text.
+/// Significant digits of proposed numbers. Few digits are easy to read, and survive the conversion to text.
 const DIGITS: usize = 6;
 
 /// The values of the tuned settings in one trial, by key: `learner.learning_rate`.
@@ -27,7 +27,7 @@ pub(super) struct Setting {
 
 #[cfg(test)]
 impl Setting {
-    /// The setting of a key with values as a study file has them.
+    /// Returns the setting of a key, with values as in a study file.
     pub(super) fn written(key: &str, values: &serde_json::Value) -> Self {
         Self { key: key.to_owned(), range: Range::new(key, values).unwrap() }
     }
@@ -38,7 +38,7 @@ impl Setting {
 pub(super) enum Range {
     /// Numbers from `min` to `max`, uniform in the scale.
     Number { min: f64, max: f64, scale: Scale },
-    /// Whole numbers `min`, `min + step`, … `max`, uniform in the scale.
+    /// Integers `min`, `min + step`, … `max`, uniform in the scale.
     Whole { min: i64, max: i64, step: i64, scale: Scale },
     /// At least two different values without an order.
     Choices(Vec<Value>),
@@ -51,7 +51,7 @@ pub(super) enum Scale {
     Logarithmic,
 }
 
-/// A range as a study file contains it.
+/// A range as written in a study file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -64,10 +64,10 @@ struct Written {
 }
 
 impl Range {
-    /// Checks the range of `field`, which is named in errors.
+    /// Checks the range of `field`; errors name the field.
     ///
     /// # Errors
-    /// [`ConfigError`] names the part that is missing or out of range.
+    /// A part is missing or out of range; [`ConfigError`] names it.
     pub(super) fn new(field: &str, written: &Value) -> Result<Self, ConfigError> {
         let written: Written = Written::deserialize(written).map_err(|error| ConfigError::invalid(field, error))?;
         match written {
@@ -91,7 +91,7 @@ impl Range {
         }
     }
 
-    /// Returns the value at a coordinate; coordinates outside 0 to 1 are those of the ends.
+    /// Returns the value at a coordinate; coordinates are clamped to 0 to 1.
     pub(super) fn value(&self, coordinate: f64) -> Value {
         let coordinate = coordinate.clamp(0.0, 1.0);
         match self {
@@ -112,8 +112,8 @@ impl Range {
         }
     }
 
-    /// Returns the coordinate of a value of this range; `None` for any other value. Whole numbers and choices lie in
-    /// the middle of the coordinates that have their value.
+    /// Returns the coordinate of a value in this range; `None` for any other value. Integers and choices have the
+    /// middle of all coordinates with the same value.
     pub(super) fn coordinate(&self, value: &Value) -> Option<f64> {
         let middle = |cell: i64, cells: i64| (cell as f64 + 0.5) / cells as f64;
         match self {
@@ -136,13 +136,13 @@ impl Range {
         }
     }
 
-    /// Returns the choice at a coordinate as its index and the number of choices; `None` for a range of numbers.
+    /// Returns the index of the choice at a coordinate, and the number of choices; `None` for numbers.
     pub(super) fn choice(&self, coordinate: f64) -> Option<(usize, usize)> {
         let Self::Choices(choices) = self else { return None };
         Some((cell(coordinate, choices.len() as i64) as usize, choices.len()))
     }
 
-    /// Returns both ends of the range, or all choices.
+    /// Returns both bounds of the range, or all choices.
     pub(super) fn ends(&self) -> Vec<Value> {
         match self {
             Self::Number { .. } | Self::Whole { .. } => vec![self.value(0.0), self.value(1.0)],
@@ -223,10 +223,10 @@ fn check_order(field: &str, min: f64, max: f64, scale: Scale) -> Result<(), Conf
 }
 
 impl Scale {
-    /// Returns the number that lies at this share of the way from `min` to `max`.
+    /// Returns the number at this share of the way from `min` to `max`.
     fn between(self, min: f64, max: f64, share: f64) -> f64 {
         match self {
-            // The ends are exact.
+            // Bounds are exact.
             _ if share <= 0.0 => min,
             _ if share >= 1.0 => max,
             Self::Linear => min + (max - min) * share,
@@ -234,8 +234,7 @@ impl Scale {
         }
     }
 
-    /// Returns the share of the way from `min` to `max` at which `value` lies: the inverse of
-    /// [`between`](Self::between).
+    /// Returns `value` as a share of the way from `min` to `max`: the inverse of [`between`](Self::between).
     fn share(self, min: f64, max: f64, value: f64) -> f64 {
         let share = match self {
             Self::Linear => (value - min) / (max - min),
@@ -245,17 +244,17 @@ impl Scale {
     }
 }
 
-/// Returns which of `cells` equal parts of 0 to 1 holds a coordinate.
+/// Returns the index of the part with the coordinate, for `cells` equal parts of 0 to 1.
 fn cell(coordinate: f64, cells: i64) -> i64 {
     ((coordinate * cells as f64) as i64).clamp(0, cells - 1)
 }
 
-/// Returns the nearest number with this many significant digits.
+/// Returns the nearest number with `digits` significant digits.
 pub(super) fn rounded(number: f64, digits: usize) -> f64 {
     format!("{number:.*e}", digits - 1).parse().unwrap_or(number)
 }
 
-/// Formats a value as the text that `--set` takes: JSON of scalars and of lists of them is TOML too.
+/// Formats a value as text for `--set`: JSON scalars, and lists of scalars, are also TOML.
 pub(super) fn text(value: &Value) -> String {
     value.to_string()
 }

@@ -1,5 +1,5 @@
-//! Writes what a study has found into its folder: every trial as CSV, the best one as a run file, and two
-//! pictures.
+//! Writes the results of a study into the study's directory: every trial as CSV, the best trial as a run file, and
+//! two pictures.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use super::study::Study;
 use crate::csv;
 use crate::printed_command::quoted;
 
-/// Writes the files of a study's results and returns sentences about them.
+/// Writes the files with the results of a study, and returns sentences about them.
 ///
 /// # Errors
 /// A file cannot be written, or the configuration of the best run cannot be read.
@@ -39,7 +39,7 @@ pub(super) fn write(study: &Study, history: &History, folder: &Path, trials: &Pa
     Ok(found)
 }
 
-/// Returns every trial as a line of CSV (RFC 4180), below a line of names.
+/// Returns every trial as a line of CSV (RFC 4180), below a heading.
 fn csv(study: &Study, history: &History) -> String {
     let columns = ["trial", "state", "rungs", study.budget.unit(), "objective", "started", "seconds", "reason"];
     let keys = study.settings.iter().map(|setting| setting.key.clone());
@@ -64,7 +64,7 @@ fn csv(study: &Study, history: &History) -> String {
     lines.iter().map(csv::line).collect()
 }
 
-/// Returns the configuration of a trial's run as a run file for further runs.
+/// Returns the configuration of a trial as a run file for further runs.
 fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) -> anyhow::Result<String> {
     let mut config: Fleet = load_run(run)?;
     config.run.directory = RunSection::default().directory;
@@ -77,7 +77,7 @@ fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) ->
     Ok(heading + &service::config::print(&config)?)
 }
 
-/// Returns the options of `zerofleet train` that are not in a run file.
+/// Returns the options of `zerofleet train` that a run file does not contain.
 fn options(study: &Study) -> String {
     let options = study.base.arguments(&Values::new());
     let mut line = format!(" --minutes {}", study.budget.run_minutes());
@@ -89,7 +89,7 @@ fn options(study: &Study) -> String {
     line
 }
 
-/// The report of a study whose trials are given as events.
+/// Reports of studies that are given as events.
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -102,7 +102,7 @@ mod tests {
 
     const TRIALS: usize = 12;
 
-    /// A study in a folder, with the run of every trial as far as a report needs it.
+    /// A study in a directory, with the parts of every run that a report needs.
     struct Folder {
         folder: tempfile::TempDir,
         study: Study,
@@ -163,7 +163,7 @@ mod tests {
         ])
     }
 
-    /// Returns the events of trials of which the eighth is the best, every fourth is stopped, and the last fails.
+    /// Returns the events of trials: the eighth is the best, every fourth is stopped, and the last fails.
     fn events() -> Vec<Event> {
         let mut events = Vec::new();
         for trial in 0..TRIALS {
@@ -237,7 +237,7 @@ mod tests {
         for name in ["learner.learning_rate", "learner.batch_size", "search.algorithm", "gumbel", "puct", "[50,200]"] {
             assert!(settings.contains(name), "{name}");
         }
-        // A point for each trial with a result, and two of the legend.
+        // A point for each trial with a result, and two for the legend.
         assert_eq!(folder.text("objective.svg").matches("<circle").count(), TRIALS - 1 + 2);
         assert_eq!(settings.matches("<circle").count(), 4 * (TRIALS - 1));
         let found = folder.write(&[]);

@@ -1,5 +1,5 @@
-//! Samplers propose the values of the next trial: at random, or by TPE, the tree-structured Parzen estimator (Bergstra
-//! et al. 2011), which treats each setting alone.
+//! Samplers propose the values of the next trial: at random, or by TPE, the tree-structured Parzen estimator
+//! (Bergstra et al. 2011), which treats each setting alone.
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -9,26 +9,27 @@ use super::range::{Range, Setting, Values};
 
 /// γ: the share of observations that count as good, as in the paper.
 const GOOD_SHARE: f64 = 0.15;
-/// The candidates that are drawn for a setting, as in the authors' implementation.
+/// Candidates per setting, as in the authors' implementation.
 const CANDIDATES: usize = 24;
 
 /// The sampler of a study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Sampler {
-    /// Every value of a range is equally probable, in its scale.
+    /// Every value of a range is equally probable, in the scale of the range.
     Random,
-    /// Values that are more frequent among good observations than among the others.
+    /// Values that are more frequent among good observations than among other observations.
     #[default]
     Tpe,
 }
 
-/// The result of a trial, as samplers see it.
+/// The result of a trial, in the form for samplers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Observation {
-    /// The coordinate of each setting's value.
+    /// Coordinate of each setting's value.
     pub coordinates: Vec<f64>,
-    /// The objective; a higher score is better. `None` for a trial that failed or was stopped before it was measured.
+    /// Score of the objective, where higher is better. `None` for a trial that failed or was stopped before the
+    /// measurement.
     pub score: Option<f64>,
 }
 
@@ -49,8 +50,8 @@ impl Sampler {
     }
 }
 
-/// Draws candidates from the density ℓ of good observations and returns that with the largest ℓ / g, where g is the
-/// density of the others: the largest expected improvement (equation 3 of the paper).
+/// Draws candidates from the density ℓ of good observations and returns the candidate with the maximum ℓ / g, where g
+/// is the density of other observations: the maximum expected improvement (equation 3 of the paper).
 fn best_candidate(
     range: &Range,
     setting: usize,
@@ -94,13 +95,14 @@ mod tests {
         ]
     }
 
-    /// The planted objective is best, 0, at coordinate 0.7 of the first setting, at one choice, and ignores the third.
+    /// The planted objective is best, 0, at coordinate 0.7 of the first setting and at one choice. It ignores the
+    /// third.
     fn score(coordinates: &[f64]) -> f64 {
         let missed = if coordinates[1] > 0.33 && coordinates[1] < 0.67 { 0.0 } else { 0.3 };
         -(coordinates[0] - 0.7).powi(2) - missed
     }
 
-    /// Returns the best score after this many trials.
+    /// Returns the best score after `trials` trials.
     fn best_of(sampler: Sampler, trials: usize, seed: u64) -> f64 {
         let settings = settings();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -117,8 +119,8 @@ mod tests {
         observations.iter().filter_map(|observation| observation.score).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The seeds are fixed, so that the comparison is exact: of 40 seeds TPE must win three quarters, which two equal
-    /// samplers do with a probability of 0.001.
+    /// The seeds are fixed, so that the comparison is exact. TPE must win on three quarters of 40 seeds; two equal
+    /// samplers do so with a probability of 0.001.
     #[test]
     fn tpe_comes_closer_to_a_planted_optimum_than_random_on_most_seeds() {
         let bests = (0..40).map(|seed| (best_of(Sampler::Tpe, 40, seed), best_of(Sampler::Random, 40, seed)));
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn failed_trials_are_avoided() {
         let settings = settings();
-        // Everything above 0.5 of the first coordinate fails.
+        // Every trial above 0.5 in the first coordinate fails.
         let observation = |i: u32| {
             let x = f64::from(i) / 30.0;
             Observation { coordinates: vec![x, 0.5, 0.5], score: (x < 0.5).then_some(-(x - 0.45).powi(2)) }

@@ -1,5 +1,5 @@
-//! Runs the trials of a study: starts them, compares them at rungs, stops and ends them, and keeps every event in the
-//! journal first. The scheduler has no clock and no processes: a [`Runner`] runs the trials.
+//! Runs the trials of a study: starts trials, compares them at rungs, stops them, and first writes every event to the
+//! journal. The scheduler has no clock and no processes: a [`Runner`] runs the trials.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,24 +13,25 @@ use super::range::{Values, rounded, short};
 use super::study::Study;
 use crate::screen::number;
 
-/// The significant digits of an objective.
+/// Significant digits of an objective.
 const OBJECTIVE_DIGITS: usize = 9;
 
 /// Runs trials. Each trial has a number, and a run that survives this program.
 pub(crate) trait Runner {
-    /// Starts the run of a trial, or lets it go on where it stopped.
+    /// Starts the run of a trial, or resumes it.
     ///
     /// # Errors
     /// The run cannot start; the trial has failed.
     fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()>;
 
-    /// Returns the measurements of a started trial since the last call, from its first one on, and its end.
+    /// Returns the measurements of a started trial since the last call, starting with the very first, and the end of
+    /// the run.
     ///
     /// # Errors
-    /// The measurements cannot be read; the study ends.
+    /// The measurements cannot be read; the study stops.
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report>;
 
-    /// Requests that the run of a started trial drains, unless it has ended.
+    /// Requests that the run of a started trial drains, unless the run has stopped.
     fn stop(&mut self, trial: usize);
 }
 
@@ -38,20 +39,20 @@ pub(crate) trait Runner {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub measurements: Vec<Measurement>,
-    /// The end of the run, with the reason if it failed.
+    /// End of the run, with the reason if it failed.
     pub end: Option<Result<(), String>>,
 }
 
 /// A reading of a run's metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measurement {
-    /// The budget that the run has used.
+    /// Budget used so far.
     pub budget: f64,
-    /// The metric of the objective, if it is measured.
+    /// Metric of the objective, if it is measured.
     pub metric: Option<f64>,
 }
 
-/// The trials of a study, running and ended.
+/// The trials of a study, running and stopped.
 #[derive(Debug)]
 pub(super) struct Scheduler<'a, R> {
     study: &'a Study,
@@ -59,20 +60,20 @@ pub(super) struct Scheduler<'a, R> {
     history: History,
     runner: R,
     running: BTreeMap<usize, Running>,
-    /// True once no trial may start and all are to drain.
+    /// True once no trial may start and all must drain.
     is_draining: bool,
-    /// The failures of this session.
+    /// Failures of this session.
     failures: usize,
 }
 
 /// A running trial.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    /// The budget that the run has used.
+    /// Budget used so far.
     pub budget: f64,
-    /// The last values of the metric, for their mean.
+    /// Last values of the metric, for the mean.
     metrics: VecDeque<f64>,
-    /// True once the run was requested to drain.
+    /// True after the request to drain.
     pub is_draining: bool,
 }
 
@@ -89,16 +90,16 @@ impl Running {
     /// Returns the objective so far: the mean of the last values.
     pub(super) fn objective(&self) -> Option<f64> {
         let mean = || self.metrics.iter().sum::<f64>() / self.metrics.len() as f64;
-        // It is the same when it is read from the journal.
+        // Rounding makes the journal reproduce the same value.
         (!self.metrics.is_empty()).then(|| rounded(mean(), OBJECTIVE_DIGITS))
     }
 }
 
 impl<'a, R: Runner> Scheduler<'a, R> {
-    /// Goes on from the events of a journal, which is empty for a new study.
+    /// Resumes from the events of a journal, which is empty for a new study.
     ///
     /// # Errors
-    /// The journal is of another study, or cannot be written.
+    /// The journal belongs to another study, or cannot be written.
     pub(super) fn new(study: &'a Study, journal: Journal, events: &[Event], runner: R) -> anyhow::Result<Self> {
         let history = History::of(events)?;
         let (running, is_draining, failures) = (BTreeMap::new(), false, 0);
@@ -110,7 +111,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         Ok(scheduler)
     }
 
-    /// Lets failed trials run again.
+    /// Marks failed trials to run again.
     ///
     /// # Errors
     /// The journal cannot be written.
@@ -122,27 +123,27 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         Ok(())
     }
 
-    /// The trials so far.
+    /// Returns the trials so far.
     pub(super) fn history(&self) -> &History {
         &self.history
     }
 
-    /// The running trials, by number.
+    /// Returns the running trials, by number.
     pub(super) fn running(&self) -> &BTreeMap<usize, Running> {
         &self.running
     }
 
-    /// Returns true once no trial runs and none is to start.
+    /// Returns true once no trial is running or due to start.
     pub(super) fn is_over(&self) -> bool {
         self.running.is_empty() && (self.is_draining || self.next().is_none())
     }
 
-    /// Returns true once every trial has ended.
+    /// Returns true once every trial has stopped.
     pub(super) fn is_complete(&self) -> bool {
         self.history.trials().len() >= self.study.trials && self.unfinished().next().is_none()
     }
 
-    /// Requests that all trials drain, so that they can go on later.
+    /// Requests that all trials drain, so that they can resume later.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
         for (&trial, running) in &mut self.running {
@@ -152,7 +153,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
     }
 
-    /// Starts trials as places are free, and handles the news of all running ones. Returns sentences for the screen.
+    /// Starts trials in free places and handles the news of all running trials. Returns sentences for the screen.
     ///
     /// # Errors
     /// The journal cannot be written, metrics cannot be read, or the study has only failures.
@@ -176,13 +177,13 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         Ok(news)
     }
 
-    /// Returns the trials that have not ended and do not run.
+    /// Returns the unfinished trials that are not running.
     fn unfinished(&self) -> impl Iterator<Item = &Trial> {
         let trials = self.history.trials().iter();
         trials.filter(|trial| trial.state == State::Unfinished && !self.running.contains_key(&trial.number))
     }
 
-    /// Returns the number of the trial that starts next: one that was interrupted, or else a new one.
+    /// Returns the number of the next trial to start: an interrupted trial, or else a new one.
     fn next(&self) -> Option<usize> {
         let new = Some(self.history.trials().len()).filter(|&number| number < self.study.trials);
         self.unfinished().next().map(|trial| trial.number).or(new)
@@ -196,7 +197,8 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
         let begun = &self.history.trials()[trial];
         if begun.is_halted {
-            // It was killed between the decision to stop it and its end; its run has stopped with this program.
+            // This program was killed between the decision to stop the trial and the end; the run stopped with this
+            // program.
             let (end, budget, objective, reason) = (End::Stopped, begun.budget, begun.rungs.last().copied(), None);
             return self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds });
         }
@@ -210,7 +212,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
     }
 
-    /// Proposes the values of a new trial, from the seed of the study, its number and the results so far.
+    /// Proposes the values of a new trial, from the study's seed, the trial number and the results so far.
     fn propose(&self, trial: usize) -> Values {
         let Study { settings, halving, objective, seed, startup_trials, sampler, .. } = self.study;
         let score = |value| objective.score(value);
@@ -228,7 +230,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         }
         running.measure(measurement, study.objective.readings);
         let (budget, objective) = (running.budget, running.objective());
-        // A rung whose time came before the first measurement is decided with it.
+        // If a rung's budget passed before the first measurement, the rung is decided with it.
         while let Some(objective) = objective {
             let rung = self.history.trials()[trial].rungs.len();
             if study.halving.budgets.get(rung).is_none_or(|&rung_budget| budget < rung_budget) {
@@ -274,10 +276,10 @@ impl<'a, R: Runner> Scheduler<'a, R> {
             (End::Stopped, begun.rungs.last().copied(), run.err())
         } else {
             match (run, running.objective()) {
-                // The result is complete, whatever happened while the run drained.
+                // The result is complete, regardless of how the run drained.
                 (run, Some(objective)) if budget >= full.full() => (End::Completed, Some(objective), run.err()),
                 (Err(reason), objective) => (End::Failed, objective, Some(reason)),
-                // An interrupted trial goes on later.
+                // An interrupted trial resumes later.
                 (Ok(()), _) if self.is_draining && budget < full.full() => return Ok(()),
                 (Ok(()), None) if budget >= full.full() => {
                     let metric = &self.study.objective.metric;
@@ -298,7 +300,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds })
     }
 
-    /// Ends a study that has only failures.
+    /// Fails a study that has only failures.
     fn check_failures(&self) -> anyhow::Result<()> {
         let trials = self.history.trials();
         let has_result =

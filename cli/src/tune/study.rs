@@ -1,5 +1,5 @@
-//! The study file: what is tuned, towards which objective, with which budget. [`Study::read`] checks all of it, the
-//! ends of every range against the configuration of the run included.
+//! The study file: tuned settings, objective and budget. [`Study::read`] checks everything, including the bounds of
+//! every range against the configuration of the run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,7 +60,7 @@ impl Default for StudySection {
             parallel: 1,
             seed: 1,
             sampler: Sampler::Tpe,
-            // As in Optuna: a density of fewer observations is mostly that of the prior.
+            // As in Optuna: with fewer observations a density is mostly the prior.
             startup_trials: 10,
             failures_max: 3,
         }
@@ -91,7 +91,7 @@ struct HalvingSection {
 
 impl Default for HalvingSection {
     fn default() -> Self {
-        // The published factor is 4; 3 keeps more of the trials of a small study.
+        // The published value is 4; with 3, more trials of a small study continue.
         Self { rungs: 2, reduction_factor: 3.0 }
     }
 }
@@ -99,17 +99,17 @@ impl Default for HalvingSection {
 /// A checked study file.
 #[derive(Debug, Clone)]
 pub(super) struct Study {
-    /// The name of the study and of a folder below the folder of the runs.
+    /// Name of the study and of the directory below `--runs`.
     pub name: String,
-    /// The number of trials.
+    /// Number of trials, including stopped trials.
     pub trials: usize,
-    /// The number of trials that run at the same time.
+    /// Number of simultaneous trials.
     pub parallel: usize,
     pub seed: u64,
     pub sampler: Sampler,
-    /// The number of results from which the sampler draws conclusions; before, it is random.
+    /// Number of results before which the sampler is random.
     pub startup_trials: usize,
-    /// The number of failed trials after which a study without any result ends.
+    /// Number of failed trials after which a study without any result stops.
     pub failures_max: usize,
     pub objective: Objective,
     pub budget: Budget,
@@ -117,7 +117,7 @@ pub(super) struct Study {
     /// The tuned settings, by key.
     pub settings: Vec<Setting>,
     pub base: Base,
-    /// What a later session must not change.
+    /// The part of the study that later sessions must not change.
     pub definition: Value,
 }
 
@@ -125,13 +125,13 @@ impl Study {
     /// Reads the study file at `path`.
     ///
     /// # Errors
-    /// A file that cannot be read, or a field that is missing, unknown or out of range, which is named.
+    /// The file cannot be read, or a field is missing, unknown or out of range; the error names it.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let StudyText { file, stem, folder } = base::read(path)?;
         Self::new(file, &stem, &folder)
     }
 
-    /// Checks a study file with this name in this folder.
+    /// Checks a study file with this name in this directory.
     fn new(file: StudyFile, stem: &str, folder: &Path) -> anyhow::Result<Self> {
         let StudyFile { study, base, objective, budget, halving, settings } = file;
         ConfigError::within("study.trials", study.trials, 1..=100_000)?;
@@ -176,7 +176,7 @@ impl Study {
         Ok(study)
     }
 
-    /// Checks that the run accepts both ends of every range and every choice, the other settings being as in the base.
+    /// Checks that the run accepts both bounds of every range and every choice, with the other settings as in the base.
     fn check_ends(&self) -> anyhow::Result<()> {
         for setting in &self.settings {
             for end in setting.range.ends() {
@@ -210,10 +210,10 @@ impl Study {
         text
     }
 
-    /// Checks that a study goes on with the definition that it was begun with.
+    /// Checks that a resumed study has the original definition.
     ///
     /// # Errors
-    /// Names the field that differs.
+    /// A field differs; the error names it.
     pub(super) fn check_definition(&self, begun: &Value) -> Result<(), ConfigError> {
         let [before, now] = [begun, &self.definition].map(|definition| {
             let mut fields = BTreeMap::new();
@@ -239,12 +239,12 @@ fn compared(budget: Budget, halving: &Halving) -> f64 {
     halving.budgets.first().copied().unwrap_or(budget.full())
 }
 
-/// Returns the name of a setting's range in errors.
+/// Returns the name of a setting's range for errors.
 fn field(key: &str) -> String {
     format!("settings.{key}")
 }
 
-/// Collects the fields of a definition with their values as text; the base configuration has a field for each line.
+/// Collects the fields of a definition, with values as text; the base configuration has a field for each line.
 fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
@@ -285,7 +285,7 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
     settings.collect()
 }
 
-/// Collects the ranges below a table: a key with dots may be quoted, or be written as nested tables.
+/// Collects the ranges below a table. A key with dots is either quoted or written as nested tables.
 fn collect_ranges(
     path: &str,
     table: &Map<String, Value>,

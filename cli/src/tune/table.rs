@@ -10,14 +10,14 @@ use super::study::Study;
 use crate::screen::{MISSING, number};
 use crate::table::aligned;
 
-/// The most trials that the live table shows: all that run, and the newest of the others.
+/// Maximum trials in the live table: all running trials, and the latest other trials.
 const ROWS_MAX: usize = 16;
 /// The column of states, which are words.
 const STATE_COLUMN: usize = 1;
-/// Width of a column of a setting.
+/// Maximum width of a setting's column.
 const WIDTH_MAX: usize = 18;
 
-/// Formats the state of the study: counts, the best trial, and the newest trials, one a line.
+/// Formats the state of the study: counts, the best trial, and the latest trials, one per line.
 pub(super) fn live(study: &Study, history: &History, running: &BTreeMap<usize, Running>) -> String {
     let mut text = format!("{}\n\n", status(study, history, running));
     let trials = history.trials();

@@ -1,6 +1,6 @@
-//! The runs of the trials: `zerofleet train` in a process each, with a folder below that of the study.
+//! The runs of the trials: a process `zerofleet train` each, with a directory below the study's.
 //!
-//! A trial's run is named by its number and goes on by that name. Its process ends, and drains its fleet, when this
+//! The trial number names the run, which also resumes by this name. The process drains the fleet and exits when this
 //! program is gone.
 
 use std::collections::BTreeMap;
@@ -23,22 +23,22 @@ use super::range::Values;
 use super::scheduler::{Measurement, Report, Runner};
 use crate::run_metrics::RunMetrics;
 
-/// Time for a run of an earlier session to end: it drains within ten seconds and then draws its picture.
+/// Time for a run of an earlier session to stop: it drains within ten seconds and then draws the picture.
 const EARLIER_RUN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time after which a run that was requested to drain is killed.
+/// Time after which a draining run is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// The most bytes of metrics that are read at once.
+/// Maximum bytes of metrics per read.
 const READ_BYTES_MAX: u64 = 16 << 20;
 
-/// What the runs of a study have in common.
+/// Settings that the runs of a study share.
 #[derive(Debug, Clone)]
 pub(crate) struct TrialSettings {
     pub base: Base,
     pub budget: Budget,
-    /// The number of runs at the same time.
+    /// Number of simultaneous runs.
     pub parallel: usize,
-    /// The metric that is measured meanwhile, if any is.
+    /// Metric to measure during a run, if any.
     pub objective: Option<Objective>,
 }
 
@@ -46,50 +46,50 @@ pub(crate) struct TrialSettings {
 #[derive(Debug)]
 pub(crate) struct TrialRuns {
     settings: TrialSettings,
-    /// The folder of the runs.
+    /// Directory of the runs.
     folder: PathBuf,
-    /// This program.
+    /// Path of this program.
     program: PathBuf,
-    /// The cpus of this machine, shared equally by the trials; empty if they cannot be assigned.
+    /// CPUs of this machine, shared equally by the trials; empty if they cannot be assigned.
     cpus: Vec<Cpu>,
     runs: BTreeMap<usize, TrialRun>,
 }
 
 #[derive(Debug)]
 struct TrialRun {
-    /// The process; `None` for a run that had ended before this session.
+    /// The process; `None` for a run that had finished before this session.
     process: Option<Child>,
     metrics: MetricsReader,
-    /// The place among those that run at the same time, which decides the cpus.
+    /// Index among the simultaneous runs, which determines the CPUs.
     place: usize,
     drained_since: Option<Instant>,
     log: PathBuf,
 }
 
 impl TrialRuns {
-    /// Runs the trials of a study in the folder `folder`.
+    /// Creates a runner for the trials of a study in the directory `folder`.
     ///
     /// # Errors
     /// The path of this program is unknown.
     pub(crate) fn new(settings: TrialSettings, folder: PathBuf) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
-        // Trials share all cores where they cannot be assigned.
+        // Trials share all cores if cores cannot be assigned.
         let cpus = if settings.parallel > 1 { cpus::allowed().unwrap_or_default() } else { Vec::new() };
         Ok(Self { settings, folder, program, cpus, runs: BTreeMap::new() })
     }
 
-    /// Returns the folder of a trial's run.
+    /// Returns the directory of a trial's run.
     ///
     /// # Errors
-    /// The folder of this program is unknown.
+    /// The working directory is unknown.
     pub(crate) fn run(&self, trial: usize) -> anyhow::Result<RunDirectory> {
         RunDirectory::new(&self.folder, &trial.to_string())
     }
 
-    /// Removes what an earlier session has left of a trial, once its process has ended.
+    /// Removes the files of an earlier session for a trial, once the process has exited.
     ///
     /// # Errors
-    /// The process does not end, or the folder cannot be removed.
+    /// The process does not exit, or the directory cannot be removed.
     pub(crate) fn clear(&self, trial: usize) -> anyhow::Result<()> {
         let run = self.run(trial)?;
         if !run.path().exists() {
@@ -99,7 +99,7 @@ impl TrialRuns {
         fs::remove_dir_all(run.path()).with_context(|| format!("remove {}", run.path().display()))
     }
 
-    /// Returns the cpus of a place: an equal share, or one cpu where there are fewer than places.
+    /// Returns the CPUs of a place: an equal share, or one CPU if there are fewer CPUs than places.
     fn share(&self, place: usize) -> Vec<Cpu> {
         let (count, parallel) = (self.cpus.len(), self.settings.parallel);
         if count < parallel {
@@ -139,7 +139,7 @@ impl Runner for TrialRuns {
             log,
         };
         let share = self.share(place);
-        // A process inherits the cpus of the thread that starts it.
+        // A process inherits the CPUs of the thread that starts it.
         let started = std::thread::scope(|scope| {
             let start = || {
                 if !share.is_empty() {
@@ -156,7 +156,7 @@ impl Runner for TrialRuns {
 
     fn poll(&mut self, trial: usize) -> anyhow::Result<Report> {
         let run = self.runs.get_mut(&trial).context("find the run of the trial")?;
-        // The end is read first, so that no measurement before it is missed.
+        // The end is read first, so that no earlier measurement is missed.
         let end = run.end()?;
         let readings = run.metrics.read()?;
         let TrialSettings { budget, objective, .. } = &self.settings;
@@ -180,7 +180,7 @@ impl Runner for TrialRuns {
 }
 
 impl TrialRun {
-    /// Returns the end of the run, once it has ended.
+    /// Returns the result of the run, once it has stopped.
     fn end(&mut self) -> anyhow::Result<Option<Result<(), String>>> {
         let Some(process) = &mut self.process else { return Ok(Some(Ok(()))) };
         if self.drained_since.is_some_and(|since| since.elapsed() > DRAIN_TIMEOUT) {
@@ -196,12 +196,12 @@ impl TrialRun {
     }
 }
 
-/// Returns true for a run that has trained for all of its minutes.
+/// Returns true for a run that has trained for the whole time.
 fn has_finished(run: &RunDirectory, minutes: f64) -> anyhow::Result<bool> {
     Ok(run.progress()?.is_some_and(|progress| progress.elapsed_seconds >= minutes * 60.0))
 }
 
-/// Waits until the process of an earlier session has left the run.
+/// Waits until the process of an earlier session has released the run.
 fn wait_for_earlier(run: &RunDirectory) -> anyhow::Result<()> {
     let begin = Instant::now();
     loop {
@@ -213,7 +213,7 @@ fn wait_for_earlier(run: &RunDirectory) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the command line of a run. A run that goes on has its settings in its folder.
+/// Returns the command line of a run. A resumed run has the settings in the run directory.
 fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["train".into(), "--exit-with-parent".into()];
     let mut option = |option: &str, value: OsString| line.extend([option.into(), value]);
@@ -238,7 +238,7 @@ fn command_line(options: &Args, runs: &Path, name: &str, is_new: bool) -> Vec<Os
 #[derive(Debug)]
 struct MetricsReader {
     path: PathBuf,
-    /// The bytes of whole lines that have been read.
+    /// Bytes of whole lines that have been read.
     read: u64,
 }
 

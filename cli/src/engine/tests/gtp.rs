@@ -1,4 +1,4 @@
-//! Sessions of GTP: every command of `docs/engines.md`, with its faults.
+//! GTP sessions with every command of `docs/engines.md`, including error responses.
 
 use protocols::doubles::Script;
 use protocols::{Settings, gtp};
@@ -18,7 +18,7 @@ fn file(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The responses of a session.
+/// Returns the responses of a session.
 fn responses(game: &str, commands: &str) -> Vec<String> {
     let mut engine = engine(game);
     let mut input = Script::new(commands, 5);
@@ -28,8 +28,8 @@ fn responses(game: &str, commands: &str) -> Vec<String> {
     text.split_terminator("\n\n").map(str::to_owned).collect()
 }
 
-/// Checks the response of each command. At the end of an expected one, `*` stands for any text, and `<move>` for the
-/// name of a move: a cell of the board, `pass`, `resign`, or the swap of Hex.
+/// Checks the response to each command. A final `*` matches any text, and a final `<move>` any move name: a cell of
+/// the board, `pass`, `resign`, or the swap of Hex.
 fn check(game: &str, exchanges: &[(&str, &str)]) {
     let engine = engine(game);
     let is_move = |name: &str| {
@@ -49,7 +49,7 @@ fn check(game: &str, exchanges: &[(&str, &str)]) {
     }
 }
 
-/// Commands of Go and their responses, all commands but those of [`GO_ON_7`] with success.
+/// Commands of Go and the expected responses. Every command succeeds once, here or in [`GO_ON_7`].
 const GO_ON_5: &[(&str, &str)] = &[
     ("1 protocol_version", "=1 2"),
     ("name", "= zerofleet test"),
@@ -243,7 +243,7 @@ fn an_analysis_is_streamed_until_the_next_line_and_its_visits_grow() {
 #[test]
 fn a_file_with_black_stones_begins_with_the_player_of_its_first_move() {
     for (file, color, stone) in [("stones.sgf", 'b', " 1 X . . . ."), ("handicap.sgf", 'w', " 1 O . . . .")] {
-        // The restriction holds for the player to move alone, whom the command does not name.
+        // The restriction applies to the player to move alone, whom the command does not name.
         let commands = format!("loadsgf {file} 1\nlz-genmove_analyze allow {color} A1 1\nshowboard\nquit");
         let responses = responses("go-5", &commands);
         let last_row = responses[2].lines().next_back();

@@ -1,4 +1,4 @@
-//! Sessions of KataGo's analysis and of Gomocup.
+//! Sessions of KataGo's analysis protocol and of Gomocup.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn no_file(_: &str, _: u64) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// The messages of a session whose lines arrive after as many looks at the input.
+/// Returns the messages of a session. Each line arrives after `looks_per_line` looks at the input.
 fn messages(game: &str, lines: &[Value], looks_per_line: usize) -> Vec<Value> {
     let mut engine = engine(game);
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
@@ -34,18 +34,18 @@ fn query(id: &str, moves: Value, rest: Value) -> Value {
     query
 }
 
-/// The names of the fields of an object.
+/// Returns the field names of an object.
 fn fields(object: &Value) -> BTreeSet<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// The fields of a response with a policy, by their names in KataGo's protocol.
+/// Fields of a response with a policy, named as in KataGo's protocol.
 const RESPONSE_FIELDS: [&str; 6] = ["id", "isDuringSearch", "moveInfos", "policy", "rootInfo", "turnNumber"];
-/// The fields of `rootInfo` that are numbers, and those that are text.
+/// Fields of `rootInfo` with a number, and fields with text.
 const ROOT_NUMBERS: [&str; 8] =
     ["rawWinrate", "scoreLead", "scoreSelfplay", "scoreStdev", "utility", "visits", "weight", "winrate"];
 const ROOT_TEXTS: [&str; 3] = ["currentPlayer", "symHash", "thisHash"];
-/// The fields of an element of `moveInfos`, those of `includePVVisits` included.
+/// Fields in each element of `moveInfos`, with `includePVVisits`.
 const MOVE_FIELDS: [&str; 18] = [
     "edgeVisits",
     "edgeWeight",
@@ -67,7 +67,7 @@ const MOVE_FIELDS: [&str; 18] = [
     "winrate",
 ];
 
-/// Checks the fields of a move on 5x5, values of its player, against each other and the policy of its position.
+/// Checks the values of a move on 5x5, from the mover's point of view, against each other and the position's policy.
 fn check_move_info(info: &Value, policy: &Value) {
     assert_eq!(fields(info), BTreeSet::from(MOVE_FIELDS), "{info}");
     let number = |field: &str| info[field].as_f64().unwrap();
@@ -142,7 +142,7 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     assert_eq!(of("handicap")["rootInfo"]["currentPlayer"], "W");
     assert_eq!(of("allowed")["moveInfos"].as_array().unwrap().len(), 1);
     assert_eq!(of("allowed")["moveInfos"][0]["move"], "A1");
-    // The restriction holds for the search, not for the policy.
+    // The restriction applies to the search, not to the policy.
     let policy = of("allowed")["policy"].as_array().unwrap();
     assert_eq!(policy.iter().filter(|prior| prior.as_f64().unwrap() >= 0.0).count(), 26);
     for (id, reason, field) in [
@@ -168,7 +168,7 @@ fn a_search_reports_while_it_runs_and_ends_when_it_is_terminated() {
     assert!(last["rootInfo"]["visits"].as_u64().unwrap() < 10_000, "{last}");
 }
 
-/// The answers of a session of Gomocup without its messages.
+/// Returns the responses of a Gomocup session, without messages.
 fn answers(text: &str) -> Vec<String> {
     let mut engine = engine("gomoku-7");
     let mut input = Script::new(text, 10);

@@ -12,12 +12,12 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// Number of rows buffered per row group.
+/// Rows buffered per row group.
 const ROWS_MAX: usize = 1 << 16;
-/// Number of search policy entries buffered per row group.
+/// Search policy entries buffered per row group.
 const POLICY_ENTRIES_MAX: usize = 1 << 20;
-/// The Parquet schema. `outcome` is 1 if the first player won, −1 if the second did, 0 for a draw and null in games
-/// scored by rewards.
+/// The Parquet schema. `outcome` is 1 if the first player won, −1 if the second won, 0 for a draw and null in games
+/// with rewards.
 const SCHEMA: &str = "message position {
     required int64 actor;
     required int64 epoch;
@@ -37,7 +37,7 @@ const SCHEMA: &str = "message position {
 /// An open Parquet file with a row for each position.
 pub(super) struct PositionsFile {
     writer: SerializedFileWriter<File>,
-    /// The trajectories of the next row group.
+    /// Trajectories of the next row group.
     buffered: Vec<Trajectory>,
     rows: usize,
     policy_entries: usize,
@@ -133,8 +133,8 @@ fn policy(step: &Step) -> &[ActionProbability] {
     }
 }
 
-/// Writes a column with the values of each position: one, at most one if the column is optional, any number if it is
-/// repeated. Definition levels mark present values; repetition levels mark the start of a list.
+/// Writes a column with the values of each position: exactly one, at most one for an optional column, any number for
+/// a repeated column. Definition levels mark present values; repetition levels mark the start of a list.
 fn column<T: DataType, V: IntoIterator<Item = T::T>>(
     rows: &mut SerializedRowGroupWriter<'_, File>,
     positions: &[Position<'_>],

@@ -1,4 +1,4 @@
-//! The scheduler with trials that follow a script: a formula of the values in place of a run.
+//! The scheduler with scripted trials: a formula of the values replaces each run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,16 +26,16 @@ fn loss(values: &Values, share: f64) -> f64 {
 /// Runs trials by the formula. A poll is one tenth of the budget; runs survive this program.
 #[derive(Debug, Default)]
 struct Script {
-    /// The tenths that each run has trained, also those before a restart.
+    /// Tenths that each run has trained, including before a restart.
     trained: BTreeMap<usize, u32>,
     running: BTreeMap<usize, Scripted>,
-    /// Trials that fail when they have trained this many tenths.
+    /// Trials that fail after this many trained tenths.
     failing: BTreeMap<usize, u32>,
     /// Trials that cannot start.
     refused: BTreeSet<usize>,
-    /// The tenths by which a run has been measured for the first time.
+    /// Tenths until the first measurement of a run.
     first_measured: u32,
-    /// The most trials that ran at the same time.
+    /// Maximum number of simultaneous trials.
     most_running: usize,
 }
 
@@ -114,7 +114,7 @@ fn run(
     script: &mut Script,
     mut stop: impl FnMut(&Scheduler<'_, &mut Script>) -> bool,
 ) -> (anyhow::Result<Vec<String>>, Vec<Trial>) {
-    // The processes of the runs end with the program before.
+    // The processes of the runs stopped with the previous program.
     script.running.clear();
     let (journal, events) = Journal::open(&folder.join("journal.jsonl")).unwrap();
     let mut scheduler = Scheduler::new(study, journal, &events, script).unwrap();
@@ -148,7 +148,7 @@ fn a_planted_region_of_learning_rate_and_batch_is_found_with_a_part_of_the_budge
         assert!(is_good(&best.values), "{:?} with loss {loss}", best.values);
         assert_eq!((trials.len(), script.most_running), (40, 3));
         let used: u32 = script.trained.values().sum();
-        // Most of the better proposals of TPE go on.
+        // Most of the better proposals from TPE continue.
         assert!(used < 40 * 10 * 6 / 10, "{used} tenths");
         let good = trials[20..].iter().filter(|trial| is_good(&trial.values)).count();
         assert!(sampler == Sampler::Random || good >= 8, "{good} of the last 20 trials of TPE are in the region");
@@ -167,7 +167,7 @@ fn a_trial_that_falls_behind_at_a_rung_is_stopped_there_and_the_best_one_complet
             State::Ended(End::Stopped) => assert_eq!(used, [2.0, 4.0][trial.rungs.len() - 1]),
             other => panic!("{other:?}"),
         }
-        // The decision, directly: fewer than a third of those before it at the rung were as good.
+        // The decision, directly: fewer than a third of the earlier trials at the rung were as good.
         for (rung, &loss) in trial.rungs.iter().enumerate() {
             let before: Vec<f64> =
                 trials[..trial.number].iter().filter_map(|other| other.rungs.get(rung).copied()).collect();
@@ -182,8 +182,8 @@ fn a_trial_that_falls_behind_at_a_rung_is_stopped_there_and_the_best_one_complet
     assert!(news.contains("at rung 1: loss/total") && news.contains(", stops\n"), "{news}");
 }
 
-/// Without parallel trials a study is a function of its seed, so that one that is killed after any number of steps must
-/// give the same trials.
+/// Without parallel trials a study is a function of the seed, so that a study that is killed after any number of
+/// steps must give the same trials.
 #[test]
 fn a_killed_tuner_goes_on_with_the_same_trials() {
     let study = study(6, 1, Sampler::Tpe);

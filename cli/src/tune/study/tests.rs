@@ -4,7 +4,7 @@ use fleet::plan;
 
 use super::*;
 
-/// A study file in which each test replaces what it is about.
+/// A study file; each test replaces the part under test.
 const STUDY: &str = r#"
 [study]
 trials = 8
