@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// The heads of networks with a learned model, for which the preset of a game may have others.
+/// Heads of networks with a learned model; a game's preset may have other heads.
 const FLATTENED: &str = "network.heads=flattened";
 
-/// A training algorithm: a search and the kind of network that it needs.
+/// A training algorithm: a search with the kind of network that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
     /// pUCT by the rules of the game (Silver et al. 2018).
@@ -19,13 +19,13 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Returns the assignments to keys of the run file that select the algorithm.
+    /// Returns assignments to keys of the run file that select the algorithm.
     pub(crate) fn sets(self) -> impl Iterator<Item = String> {
         let keys: &[&str] = match self {
             Self::Alphazero => &["search.algorithm=puct", "network.model=alphazero"],
             Self::GumbelAlphazero => &["search.algorithm=gumbel", "network.model=alphazero"],
             Self::Muzero => &["search.algorithm=puct", "network.model=muzero", FLATTENED],
-            // The constant that is published for values rescaled to [0, 1], which a learned model's are.
+            // The published constant for values rescaled to [0, 1], as in a learned model.
             Self::GumbelMuzero => {
                 &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1", FLATTENED]
             }

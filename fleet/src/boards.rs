@@ -1,32 +1,32 @@
-//! The processes of the boards of a run beside that of `run.game`: replay servers and actors of their own.
+//! Further boards of a run, in addition to `run.game`: each has separate replay servers and actors.
 
 use std::iter;
 use std::net::SocketAddr;
 
-/// A board beside that of `run.game` in the plan of a session.
+/// A further board in the plan of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedBoard {
-    /// The game with its board: `go-7`.
+    /// Name of the game on this board: `go-7`.
     pub game: String,
-    /// Its self-play processes; at least one.
+    /// Number of self-play processes on the board; at least one.
     pub actors: usize,
-    /// The address of each of its replay servers in the previous session; at least one server.
+    /// Address of each replay server in the previous session; at least one server.
     pub replay: Vec<Option<SocketAddr>>,
 }
 
-/// Returns the name of an actor: of the board of `run.game` if `board` is `None`. Actors of each board count from 0.
+/// Returns the name of an actor; `None` is the board of `run.game`. Each board counts actors from 0.
 pub(crate) fn actor_name(board: Option<&str>, number: usize) -> String {
     board.map_or_else(|| format!("actor-{number}"), |board| format!("actor-{board}-{number}"))
 }
 
-/// Returns the names of actors, first of the board of `run.game`, then of each of `boards`.
+/// Returns all actor names, first for the board of `run.game`, then for each of `boards`.
 pub(crate) fn actor_names(boards: &[String], actors: usize) -> impl Iterator<Item = String> {
     let all = iter::once(None).chain(boards.iter().map(|board| Some(board.as_str())));
     all.zip(divide(actors, 1 + boards.len()))
         .flat_map(|(board, count)| (0..count).map(move |number| actor_name(board, number)))
 }
 
-/// Divides actors over boards: each has as many, and the first ones have one of the remainder.
+/// Divides actors evenly over boards; the remainder goes to the first boards.
 pub(crate) fn divide(actors: usize, boards: usize) -> impl Iterator<Item = usize> {
     (0..boards).map(move |board| actors / boards + usize::from(board < actors % boards))
 }

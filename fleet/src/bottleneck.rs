@@ -1,6 +1,6 @@
-//! Finds the part of a run that limits its throughput.
+//! Finds the part of a run that limits throughput.
 //!
-//! [`Load`] holds shares of time; [`bottleneck`] applies the rules to it.
+//! [`Load`] holds shares of time; [`bottleneck`] applies the rules to a load.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ const BUSY: f64 = 0.85;
 /// Share of waiting time from which a thread counts as blocked.
 const BLOCKED: f64 = 0.15;
 
-/// The bottleneck of a run, with its symptom and a remedy.
+/// The bottleneck of a run, with a symptom and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bottleneck {
     /// The limiting part of the run.
     pub part: Part,
-    /// The bottleneck and its symptom, in one sentence.
+    /// The bottleneck and the symptom, in one sentence.
     pub sentence: String,
     /// The recommended change.
     pub remedy: String,
@@ -38,7 +38,7 @@ pub enum Part {
     Nothing,
 }
 
-/// The shares of time, from 0 to 1, that the rules read.
+/// Shares of time, from 0 to 1, that the rules read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Load {
     /// Training thread: waiting for a batch.
@@ -61,7 +61,7 @@ pub struct Load {
     pub cores_used: Option<f64>,
 }
 
-/// Returns the bottleneck by the first rule that applies, with its symptom and a remedy.
+/// Returns the bottleneck by the first rule that applies, with a symptom and a remedy.
 pub fn bottleneck(load: &Load) -> Bottleneck {
     let part = limiting_part(load);
     let Load { sampling, training, publishing, preparing, insert_wait, .. } = *load;
@@ -135,7 +135,7 @@ fn limiting_part(load: &Load) -> Part {
     }
 }
 
-/// Returns the phase that takes most of the time of the self-play threads, with its share and a remedy.
+/// Returns the phase with the largest share of self-play time, with the share and a remedy.
 fn longest_phase(load: &Load) -> (&'static str, f64, &'static str) {
     let Load { evaluating, searching, without_weights, .. } = *load;
     if without_weights.max(BLOCKED) > evaluating.max(searching) {

@@ -1,4 +1,4 @@
-//! Starts, watches, restarts and ends one process of the fleet.
+//! Starts, watches, restarts and stops one process of the fleet.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,70 +15,70 @@ mod tests;
 
 /// Delay before the first restart; it doubles with every consecutive exit.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// Longest delay before a restart.
+/// Maximum delay before a restart.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// Uptime from which a process counts as healthy: its next exit is the first of a series.
+/// Uptime from which a process counts as healthy: the next exit is the first of a new series.
 const HEALTHY_AFTER: Duration = Duration::from_secs(30);
-/// Number of consecutive failures, never healthy in between, after which a process is given up.
+/// Consecutive failures, never healthy in between, after which a process is given up.
 const DEATHS_IN_A_ROW_MAX: u32 = 5;
-/// Exit status of a process that rejects its configuration: a restart cannot help.
+/// Exit status for a rejected configuration: a restart cannot help.
 const EXIT_USAGE: i32 = 2;
-/// Size of the end of a log that is read for its last line.
+/// Bytes of the tail of a log, in which the last line is searched.
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// The command line and the environment of a process, and the file for its output.
+/// Command line and environment of a process, and the file for the output.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The name on the screen and of the log file: `actor-0`.
+    /// Name on the screen and of the log file: `actor-0`.
     pub name: String,
-    /// The binary.
+    /// Path of the binary.
     pub program: PathBuf,
-    /// The arguments.
+    /// Arguments, without the name of the program.
     pub arguments: Vec<OsString>,
-    /// Variables that the process gets in addition to those of this process.
+    /// Variables for the process, in addition to the variables of this process.
     pub environment: Vec<(String, String)>,
-    /// The file to which standard output and standard error are appended.
+    /// File to which standard output and standard error are appended.
     pub log: PathBuf,
 }
 
 /// A change in the state of a process since the last call of [`Child::watch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The process ended without a request to drain, and is restarted after `pause`.
+    /// The process stopped without a request to drain, and is restarted after `pause`.
     Died {
-        /// The exit status or signal, as text.
+        /// Exit status or signal, as text.
         how: String,
-        /// The last line of its log.
+        /// Last line of the log.
         last_log_line: String,
-        /// The delay before the restart.
+        /// Delay before the restart.
         pause: Duration,
     },
     /// The process was restarted.
     Restarted,
     /// The process does not start with this configuration or on this machine, and is not restarted.
     Refused {
-        /// The reason and the remedy, as text that follows the name of the process.
+        /// Reason and remedy, as text that follows the name of the process.
         why: String,
     },
-    /// The process has failed too often, and is not restarted.
+    /// The process has failed too often and is not restarted.
     GivenUp {
-        /// The reason, as text that follows the name of the process.
+        /// Reason, as text that follows the name of the process.
         why: String,
     },
 }
 
-/// The end of a process that is not restarted.
+/// The exit of a process that is not restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// True if the process ended with status 0, or has drained as requested.
+    /// True if the process exited with status 0, or has drained as requested.
     pub succeeded: bool,
-    /// The exit status or signal, as text that follows the name of the process.
+    /// Exit status or signal, as text that follows the name of the process.
     pub how: String,
-    /// The last line of its log that reports an error, else its last line.
+    /// Last log line that reports an error, or else the last line.
     pub last_log_line: String,
 }
 
-/// One process of the fleet.
+/// One process of the fleet, running or waiting for a restart.
 #[derive(Debug)]
 pub struct Child {
     settings: Settings,
@@ -86,7 +86,7 @@ pub struct Child {
     started: Instant,
     restart_at: Option<Instant>,
     deaths_in_a_row: u32,
-    /// The number of most recent exits that were not caused by a signal from outside.
+    /// Number of latest consecutive exits without a signal from outside.
     failures_in_a_row: u32,
     restarts: u32,
     /// True after a request to drain.
@@ -109,22 +109,22 @@ impl Child {
         })
     }
 
-    /// The name from the settings.
+    /// Returns the name from the settings.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// The number of restarts.
+    /// Returns the number of restarts.
     pub fn restarts(&self) -> u32 {
         self.restarts
     }
 
-    /// The process id; `None` while the process does not run.
+    /// Returns the process id; `None` while the process does not run.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(std::process::Child::id)
     }
 
-    /// Checks the process, and restarts it once its delay is over.
+    /// Checks the process, and restarts it once the delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
             return Ok(Some(self.died(status, now)));
@@ -152,15 +152,14 @@ impl Child {
         self.signal(libc::SIGKILL);
     }
 
-    /// Checks if the process has ended. Returns the failure once, as text that follows the name, if a requested drain
-    /// failed.
+    /// Checks for the exit of the process. If a requested drain failed, returns the failure once, as text that
+    /// follows the name.
     pub fn ended(&mut self) -> io::Result<Option<String>> {
         let failed = self.reap()?.filter(|status| self.failed_to_drain(*status));
         Ok(failed.map(|status| format!("{}; last log line: {}", in_words(status), last_line(&self.settings))))
     }
 
-    /// Checks if the process has ended, and does not restart it: for a process whose end is its result. Returns the end
-    /// once.
+    /// Checks for the exit of a process with a result, and does not restart it. Returns the exit once.
     pub fn exit(&mut self) -> io::Result<Option<Exit>> {
         let Some(status) = self.reap()? else { return Ok(None) };
         let (how, last_log_line) = (in_words(status), last_line(&self.settings));
@@ -168,13 +167,13 @@ impl Child {
         Ok(Some(Exit { succeeded, how, last_log_line }))
     }
 
-    /// Returns true if a requested drain failed. A process that is still loading its libraries has no signal handler:
-    /// SIGTERM ends it, and it holds no data yet, so that is not a failure.
+    /// Returns true if a requested drain failed. A process that is still loading libraries has no signal handler:
+    /// SIGTERM stops it, and it holds no data yet, so that this is no failure.
     fn failed_to_drain(&self, status: ExitStatus) -> bool {
         self.draining && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
 
-    /// Returns the last line of its log that reports an error, else its last line.
+    /// Returns the last log line that reports an error, or else the last line.
     pub fn last_log_line(&self) -> String {
         last_line(&self.settings)
     }
@@ -218,16 +217,17 @@ impl Child {
 
     fn signal(&self, signal: libc::c_int) {
         let Some(id) = self.id().and_then(|id| libc::pid_t::try_from(id).ok()) else { return };
-        // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another process.
+        // SAFETY: kill takes plain numbers. The process is not reaped yet, so that no other process can have the same
+        // id.
         unsafe { libc::kill(id, signal) };
     }
 }
 
 impl Drop for Child {
-    /// Kills and reaps the process, so that a supervisor that fails leaves no process behind.
+    /// Kills and reaps the process, so that a failing supervisor leaves no process running.
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // The process may have ended already.
+            // The process may have exited already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -237,7 +237,7 @@ impl Drop for Child {
 fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
     command(settings, std::env::vars_os().map(|(name, _)| name))
-        // The supervisor holds the other end of the pipe open until it exits; the process treats end-of-file as the
+        // The supervisor holds the write side of the pipe open until it exits; the process treats end-of-file as the
         // exit of the supervisor.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
@@ -247,8 +247,8 @@ fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
         .spawn()
 }
 
-/// Builds the command without the environment `variables` that override the run file: the supervisor has written their
-/// values into the run file, and its own settings take precedence over them.
+/// Builds the command without the environment `variables` that override the run file. The run file already has the
+/// overrides, and settings of the supervisor must take precedence.
 fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Command {
     let mut command = Command::new(&settings.program);
     command.args(&settings.arguments).envs(settings.environment.iter().map(|(name, value)| (name, value)));
@@ -275,7 +275,7 @@ fn killed(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(libc::SIGKILL | libc::SIGTERM | libc::SIGINT))
 }
 
-/// The remedy for a libtorch that the dynamic loader cannot use.
+/// Remedy for a libtorch that the dynamic loader cannot use.
 pub const LIBTORCH_REMEDY: &str =
     "libtorch is missing or damaged; run cargo xtask libtorch, which checks and fetches it";
 

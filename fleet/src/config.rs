@@ -1,4 +1,4 @@
-//! The run file of a whole fleet, with every section of every process; it is checked before any process starts.
+//! The run file of a whole fleet, with every section of every process. It is checked before any process starts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,44 +18,44 @@ use service::{ConfigError, SecuritySection, TelemetrySection};
 
 use crate::run_directory::RunDirectory;
 
-/// The address on which the servers of a fleet listen.
+/// Address on which the servers of a fleet listen.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Every section of a run file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fleet {
-    /// Game, seed and folder of the run.
+    /// Game, seed and directory of the run.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment in Python, if the game is one.
     pub environment: EnvironmentSection,
-    /// The shape of the network.
+    /// Network: model, design and size.
     pub network: NetworkSection,
-    /// The search algorithm and its parameters.
+    /// Search algorithm and parameters.
     pub search: SearchSection,
-    /// The settings of self-play.
+    /// Self-play: simulations, temperature, openings and resignation.
     pub selfplay: SelfplaySection,
-    /// The settings of the replay server and its tables.
+    /// Replay server: tables, limits, log and archive.
     pub replay: ReplaySection,
-    /// The settings of training.
+    /// Training: batches, optimiser, schedule, losses and checkpoints.
     pub learner: LearnerSection,
-    /// The settings of the actors.
+    /// Actors: threads, servers, devices and caches.
     pub actor: ActorSection,
-    /// The settings of reanalysis.
+    /// Reanalysis: share and simulations.
     pub reanalysis: ReanalysisSection,
-    /// The settings of strength measurement.
+    /// Strength measurement: games, opponents, kept versions and the gate.
     pub arena: ArenaSection,
-    /// The settings of the inference server.
+    /// Inference server: weights, devices, batches and limits.
     pub inference: InferenceSection,
     /// Certificates and tokens of servers and clients.
     pub security: SecuritySection,
-    /// The settings of traces.
+    /// Export of traces.
     pub telemetry: TelemetrySection,
 }
 
 impl Fleet {
-    /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
-    /// that concern two processes.
+    /// Runs the checks of every process, and the checks that concern two processes. An error then appears on the
+    /// screen, and not only in a log.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_settings()?;
         Security::open(&self.security, LOOPBACK)?;
@@ -63,10 +63,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Checks everything but the files of `[security]`, which may be on other machines.
+    /// Checks everything except for the files of `[security]`, which may be on other machines.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn check_settings(&self) -> anyhow::Result<()> {
         self.telemetry.check()?;
         check_model(&self.run, &self.environment, &self.network)?;
@@ -88,8 +88,7 @@ impl Fleet {
         arena::config::Config { run, environment, search, arena, security }
     }
 
-    /// Checks the settings of actors and replay servers of the boards beside that of `run.game`; the learner's settings
-    /// have been checked.
+    /// Checks the settings of actors and replay servers for further boards. The learner's settings are already checked.
     fn check_boards(&self) -> Result<(), ConfigError> {
         for board in &self.run.boards {
             let mut on_board = self.clone();
@@ -103,7 +102,7 @@ impl Fleet {
     /// Returns the settings of the actors.
     ///
     /// # Errors
-    /// Names the key that is invalid.
+    /// A key is invalid; the error names it.
     pub fn actor_settings(&self) -> Result<actor::Settings, ConfigError> {
         let Self { run, environment, search, selfplay, actor, reanalysis, security, .. } = self.clone();
         actor::Config { run, environment, search, selfplay, actor, reanalysis, security }.settings()
@@ -112,7 +111,7 @@ impl Fleet {
     /// Returns the settings of the replay servers.
     ///
     /// # Errors
-    /// Names the key that is invalid.
+    /// A key is invalid; the error names it.
     pub fn replay_settings(&self) -> Result<replay_server::Settings, ConfigError> {
         let Self { run, replay, security, .. } = self.clone();
         replay_server::Config { run, replay, security }.settings()
@@ -121,11 +120,11 @@ impl Fleet {
     /// Returns the settings of the learner.
     ///
     /// # Errors
-    /// Names the key that is invalid.
+    /// A key is invalid; the error names it.
     pub fn learner_settings(&self) -> Result<learner::config::Settings, ConfigError> {
         let Self { run, environment, network, mut learner, security, .. } = self.clone();
         if learner.boards.is_empty() {
-            // Their servers have addresses once they are started.
+            // The servers have addresses once they are started.
             let entry = |game: &String| BoardSection { game: game.clone(), replay: learner.replay.clone() };
             learner.boards = run.boards.iter().map(entry).collect();
         }
@@ -166,7 +165,7 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Loads the configuration of an existing run: all of it, or the part that one process reads.
+/// Loads the configuration of an existing run: all of it, or the part for one process.
 pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
 where
     C: Serialize + DeserializeOwned + Default,

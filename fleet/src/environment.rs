@@ -1,4 +1,4 @@
-//! The description of an environment in Python, which is made once for each run: before any process starts.
+//! The description of an environment in Python, made once per run before any process starts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,28 @@ use service::config::Sources;
 
 use crate::config::Fleet;
 
-/// The channels and blocks of the residual networks of observations in planes.
+/// Channels and blocks of residual networks for observations in planes.
 const PLANES_NETWORK: (usize, usize) = (64, 2);
 
-/// Describes the environment of a configuration, if its game is one that is not described yet, and chooses the shape of
-/// the network for its observations, unless that is configured. Returns the episode that was tried.
+/// Describes the environment of a configuration, if it is not described yet, and chooses the network shape for the
+/// observations, unless that is configured. Returns the tried episode, or `None` if nothing was described.
 ///
 /// # Errors
-/// The environment cannot be run or fails in its first episode, or a key is out of range.
+/// The environment cannot be run or fails in the first episode, or a key is out of range.
 pub fn describe(config: &mut Fleet) -> anyhow::Result<Option<Trial>> {
     if !games::is_outside(&config.run.game) || config.environment.is_described() {
         return Ok(None);
     }
     let environment = &mut config.environment;
-    // Later sessions and other commands may run in other folders.
+    // Later sessions and other commands may run in other directories.
     environment.modules = environment.modules.iter().map(|folder| absolute(folder)).collect::<Result<_, _>>()?;
     if environment.python.components().count() > 1 {
         environment.python = absolute(&environment.python)?;
     }
-    // The folder of the run does not exist before the configuration is accepted.
+    // The run directory does not exist before the configuration is accepted.
     let folder = std::env::temp_dir().join(format!("zerofleet-{}", std::process::id()));
     let described = bridge::config::describe(&config.run, environment, &folder);
-    // What is left in a temporary folder is a few kilobytes.
+    // A leftover in a temporary directory is a few kilobytes.
     let _ = std::fs::remove_dir_all(&folder);
     let (described, trial) = described.with_context(|| format!("describe {}", config.run.game))?;
     config.environment = described;
@@ -44,12 +44,12 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("find {}", path.display()))
 }
 
-/// Returns true if an observation is a vector `[C, 1, 1]`, whose network is dense.
+/// Returns true if an observation is a vector `[C, 1, 1]`, for which the network is dense.
 fn is_vector(environment: &EnvironmentSection) -> bool {
     (environment.height, environment.width) == (1, 1)
 }
 
-/// Returns true if the shape of the network is that of the preset.
+/// Returns true if the network has the shape of the preset.
 fn is_of_preset(config: &Fleet) -> anyhow::Result<bool> {
     let sets = vec![format!("run.game={}", config.run.game)];
     let preset: Fleet = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;

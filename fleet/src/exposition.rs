@@ -3,22 +3,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Largest accepted response in bytes.
+/// Maximum accepted response in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// One line of the exposition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// The name of the metric.
+    /// Name of the metric.
     pub name: String,
-    /// Its labels, in the order of the text.
+    /// Labels, in the order of the text.
     pub labels: Vec<(String, String)>,
-    /// Its value.
+    /// Value of the metric.
     pub value: f64,
 }
 
 impl Series {
-    /// The value of one label.
+    /// Returns the value of the label `name`.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
     }
@@ -27,7 +27,7 @@ impl Series {
 /// All series of one process at one time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
-    /// The series, in the order of the text.
+    /// Series, in the order of the text.
     pub series: Vec<Series>,
 }
 
@@ -38,7 +38,7 @@ impl Exposition {
         Self { series: lines.filter_map(parse_line).collect() }
     }
 
-    /// Returns the value of the first series `name` whose labels include `labels`, if it is finite.
+    /// Returns the value of the first series `name` with all of `labels`, if it is finite.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let fits = |series: &&Series| {
             series.name == name && labels.iter().all(|(label, value)| series.label(label) == Some(*value))
@@ -47,7 +47,8 @@ impl Exposition {
     }
 }
 
-/// The increase of a counter between two readings. A counter that fell was reset, so its whole value is the increase.
+/// Returns the increase of a counter between two readings. A counter that fell was reset, so that the whole value
+/// counts.
 pub fn increase(before: f64, now: f64) -> f64 {
     if now < before { now } else { now - before }
 }
@@ -58,15 +59,15 @@ pub fn scrape(agent: &ureq::Agent, admin: SocketAddr) -> Option<Exposition> {
     Some(Exposition::parse(&text))
 }
 
-/// Requests a page of an admin port; returns its status and text, `None` on an error or timeout.
+/// Requests a page of an admin port; returns status and text, `None` on an error or timeout.
 pub fn get(agent: &ureq::Agent, admin: SocketAddr, page: &str) -> Option<(u16, String)> {
     let mut response = agent.get(format!("http://{admin}/{page}")).call().ok()?;
     let body = response.body_mut().with_config().limit(BYTES_MAX).lossy_utf8(true).read_to_string().ok()?;
     Some((response.status().as_u16(), body))
 }
 
-/// Returns an HTTP client for admin ports, with bounds on time and size, and without a proxy, whatever the environment
-/// sets.
+/// Returns an HTTP client for admin ports, with bounds on time and size. It never uses a proxy, whatever the
+/// environment sets.
 pub fn agent(timeout: Duration) -> ureq::Agent {
     let config = ureq::config::Config::builder()
         .timeout_global(Some(timeout))

@@ -1,8 +1,8 @@
-//! The reasons for which a run could never train, found before anything starts.
+//! The reasons why a run could never train, found before anything starts.
 //!
-//! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine; each rule is that of
-//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, and so do the compose file and the
-//! question whether a run needs libtorch.
+//! [`obstacles`] is one function of network, game, replay and the [`Programs`] of this machine. Each rule comes from
+//! the crate that would fail. `zerofleet train`, `tune` and `doctor` call it, as do the compose file and the decision
+//! about libtorch.
 
 use std::fmt;
 use std::fs::File;
@@ -20,15 +20,15 @@ use crate::config::Fleet;
 use crate::programs::beside_this_binary;
 use crate::run_directory::Inference;
 
-/// How programs with libtorch are built.
+/// The command that builds programs with libtorch.
 const TORCH_BUILD: &str = "cargo xtask train builds it with libtorch for such a run";
 
-/// A reason for which a run could never train.
+/// A reason why a run could never train.
 #[derive(Debug)]
 pub enum Obstacle {
     /// The keys of the run contradict each other, on any machine.
     Settings(ConfigError),
-    /// The program of a role cannot compute the run; with libtorch it may.
+    /// The program of a role cannot compute the run; with libtorch it might.
     Engine(Role, ConfigError),
 }
 
@@ -53,17 +53,17 @@ impl fmt::Display for Infeasible {
     }
 }
 
-/// The programs of a run, as far as they decide what can be computed.
+/// The programs of a run, described by what they can compute.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// The roles whose program is linked with libtorch.
+    /// Roles with a program that links libtorch.
     pub with_libtorch: Vec<Role>,
-    /// The features of the CPU that trains.
+    /// CPU features for training.
     pub cpu: Cpu,
 }
 
 impl Programs {
-    /// Inspects the programs beside this one. A missing program counts as one without libtorch.
+    /// Inspects the programs in this program's directory. A missing program counts as one without libtorch.
     #[must_use]
     pub fn here() -> Self {
         let is_linked =
@@ -71,22 +71,22 @@ impl Programs {
         Self { with_libtorch: Role::ALL.into_iter().filter(is_linked).collect(), cpu: Cpu::this() }
     }
 
-    /// Programs that compute every run, for what does not depend on programs.
+    /// Returns programs that compute every run, for checks that do not depend on programs.
     #[must_use]
     pub fn of_every_kind() -> Self {
         Self { with_libtorch: Role::ALL.to_vec(), cpu: Cpu::this() }
     }
 }
 
-/// The libraries by whose names in its file a program is linked with libtorch.
+/// Libraries that show, by name in the file, that a program links libtorch.
 const LIBTORCH: [&[u8]; 2] = [b"libtorch_cpu.so", b"libtorch_cpu.dylib"];
-/// The part of a program's file that holds the names of its libraries.
+/// Bytes at the start of a program's file that contain the library names.
 const LISTED_BYTES: u64 = 4 << 20;
 
-/// Returns true if the beginning of a program's file, where its libraries are listed, names libtorch.
+/// Returns true if the start of a program's file, which lists the libraries, names libtorch.
 fn links_libtorch(program: &Path) -> bool {
     let mut bytes = Vec::new();
-    // What was read before an error counts.
+    // Bytes read before an error count.
     let _ = File::open(program).map(|file| file.take(LISTED_BYTES).read_to_end(&mut bytes));
     LIBTORCH.iter().any(|name| bytes.windows(name.len()).any(|window| window == *name))
 }
@@ -94,22 +94,22 @@ fn links_libtorch(program: &Path) -> bool {
 /// Checks that a run can train.
 ///
 /// # Errors
-/// [`Infeasible`] lists every obstacle; [`ConfigError`] names a key out of range.
+/// [`Infeasible`] lists every obstacle; [`ConfigError`] names a key that is out of range.
 pub fn check(config: &Fleet, inference: Inference, programs: &Programs) -> anyhow::Result<()> {
     let found = obstacles(config, inference, programs)?;
     if found.is_empty() { Ok(()) } else { Err(Infeasible(found).into()) }
 }
 
-/// Returns every reason for which a run could never train with these programs.
+/// Returns every reason why a run could never train with these programs.
 ///
 /// # Errors
-/// Names a key that is out of range by itself.
+/// A key is out of range by itself; the error names it.
 pub fn obstacles(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let settings = of_settings(config, inference)?.into_iter().map(Obstacle::Settings);
     Ok(settings.chain(of_engines(config, inference, programs)?).collect())
 }
 
-/// Returns the keys with which no machine trains.
+/// Returns an error for each key that prevents training on any machine.
 fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>, ConfigError> {
     let (learner, replay) = (config.learner_settings()?, config.replay_settings()?);
     let mut found = Vec::new();
@@ -163,7 +163,7 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
     Ok(found)
 }
 
-/// Returns what the programs cannot compute.
+/// Returns an obstacle for each engine that the programs lack.
 fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let learner = config.learner_settings()?;
     let architecture = learner.architecture();
@@ -207,7 +207,7 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
     Ok(found)
 }
 
-/// Returns the evaluator that a role wants.
+/// Returns the evaluator settings of a role.
 fn wanted(config: &Fleet, role: Role) -> Settings {
     let (device, precision, kernel) = match role {
         Role::Inference => (config.inference.device, config.inference.precision, config.inference.kernel),
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// Programs without libtorch on a CPU without bfloat16.
+    /// Returns programs without libtorch on a CPU without bfloat16.
     fn plain() -> Programs {
         Programs { with_libtorch: Vec::new(), cpu: Cpu { path: CpuPath::Avx2, has_bf16: false } }
     }

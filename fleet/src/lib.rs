@@ -1,15 +1,15 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 //!
-//! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
-//! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
-//! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
-//! [`trial`] of the devices, [`feasibility`] lists what could never train, and [`config::Fleet`] is the run file.
-//! [`RunDirectory`] is the folder of a run and [`Progress`](run_directory::Progress) its elapsed time, and a refused
-//! [`SessionStart`] leaves both as they were; [`Wiring`](wiring::Wiring) holds the endpoints at which its processes
-//! reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
-//! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
-//! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
-//! this crate; screen, summary and picture are in `cli`.
+//! [`Fleet`] holds the processes of one run on this machine. A [`Member`] is one process with a [`Role`] and a
+//! [`Child`](child::Child), which is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session
+//! from command line (including [`Algorithm`]), run file and preset. [`placement`] assigns a device to each process
+//! after a [`trial`] of the devices, [`feasibility`] lists the reasons why a run could never train, and
+//! [`config::Fleet`] is the run file. [`RunDirectory`] is the directory of a run and
+//! [`Progress`](run_directory::Progress) the elapsed time; a refused [`SessionStart`] leaves both unchanged.
+//! [`Wiring`](wiring::Wiring) holds the endpoints that connect the processes. A [`PlannedBoard`] has separate replay
+//! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests
+//! share this crate; screen, summary and picture are in `cli`.
 
 mod algorithm;
 mod boards;
@@ -39,7 +39,8 @@ pub use run_directory::RunDirectory;
 pub use session_start::SessionStart;
 pub use wiring::Role;
 
-/// Returns the exit status of a program, and prints an error on standard error: as one line, and code that it holds.
+/// Returns the exit status of a program. Prints an error on standard error: one line, plus any code that the error
+/// holds.
 pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,

@@ -1,9 +1,9 @@
-//! Placement of the processes of a run on the GPUs of this machine, with threads and games that suit them.
+//! Places the processes of a run on the GPUs of this machine, with suitable thread and game counts.
 //!
-//! Contexts of several processes take turns on a GPU, so each GPU gets as few processes as possible: one evaluating
-//! process, and the learner has a GPU of its own if there are two or more. [`place`] is a pure function of a
-//! [`Machine`] and the configuration; settings that name a device, a number of processes or of threads stay as they
-//! are. [`Machine::here`] describes this machine.
+//! Contexts of several processes take turns on a GPU, so that each GPU gets as few processes as possible: one
+//! evaluating process, and the learner has a separate GPU if there are two or more. [`place`] is a pure function of a
+//! [`Machine`] and the configuration; explicit devices, process counts and thread counts stay unchanged.
+//! [`Machine::here`] describes this machine.
 
 use std::fmt;
 
@@ -22,43 +22,43 @@ mod tests;
 
 /// Cores per actor process without an accelerator. The threads of one process share an evaluation cache.
 const CORES_PER_ACTOR: usize = 8;
-/// Threads of an actor on an accelerator: one searches while another waits for its batch.
+/// Minimum threads of an actor on an accelerator: one searches while another waits for a batch.
 const ACCELERATOR_THREADS_MIN: usize = 2;
-/// The most cores that actors on accelerators leave to the learner, its preparing threads, the replay server and the
+/// Maximum cores that actors on accelerators leave to the learner, the preparing threads, the replay server and the
 /// threads that submit batches.
 const OTHER_CORES_MAX: usize = 4;
 
-/// The cores, memory and accelerators of a machine.
+/// Cores, memory and accelerators of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// The cores that processes may use.
+    /// Cores that processes may use.
     pub cores: usize,
-    /// The memory in bytes.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The accelerators.
+    /// Accelerators that libtorch may use.
     pub accelerators: Accelerators,
 }
 
 /// The accelerators of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Accelerators {
-    /// There is none, for a reason.
+    /// No accelerator, for this reason.
     None(String),
-    /// One that needs no placement: MPS, or a partition of a GPU.
+    /// An accelerator without need for placement: MPS, or a partition of a GPU.
     One {
-        /// Its name.
+        /// Name of the accelerator.
         name: String,
         /// The reason why no process can use it.
         refused: Option<String>,
     },
-    /// NVIDIA GPUs, in the order in which CUDA numbers them.
+    /// NVIDIA GPUs, numbered as in CUDA.
     Cuda(Vec<Candidate>),
 }
 
 /// A GPU that processes may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// The GPU.
+    /// The GPU, as listed by the driver.
     pub gpu: Gpu,
     /// The reason why no process can use it.
     pub refused: Option<String>,
@@ -73,46 +73,46 @@ impl fmt::Display for Candidate {
 /// The device of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The device that its settings choose.
+    /// The device of the process's settings.
     Configured,
     /// The CPU, in place of `auto`.
     Cpu,
-    /// The GPU of this number in [`Accelerators::Cuda`] is the only one that the process sees. It compares that GPU
-    /// with the CPU, as `auto` does.
+    /// The GPU with this index in [`Accelerators::Cuda`] is the only one that the process sees. The process compares
+    /// that GPU with the CPU, as `auto` does.
     Gpu(usize),
 }
 
-/// The devices, threads and games of the processes of a run.
+/// Devices, threads and games of the processes of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// The device of each learner, in the order of their group.
+    /// Device of each learner, in the order of the group.
     pub learners: Vec<Place>,
-    /// The device of the arena.
+    /// Device of the arena.
     pub arena: Place,
-    /// The device of the inference server, if the run has one.
+    /// Device of the inference server, if the run has one.
     pub inference: Option<Place>,
-    /// The device of each actor.
+    /// Device of each actor.
     pub actors: Vec<Place>,
     /// Self-play threads of each actor.
     pub actor_threads: usize,
-    /// The games of each thread of an actor on an accelerator; 0 if none is expected.
+    /// Games per thread of an actor on an accelerator; 0 if no accelerator is expected.
     pub accelerator_games: usize,
-    /// The threads of the inference server; 0 leaves their number to the server.
+    /// Threads of the inference server; 0 lets the server choose.
     pub inference_threads: usize,
-    /// The environment of processes on each GPU, by its number.
+    /// Environment of processes on each GPU, by index.
     environments: Vec<Vec<(String, String)>>,
-    /// The environment of all other processes.
+    /// Environment of all other processes.
     environment: Vec<(String, String)>,
     lines: Vec<String>,
 }
 
 impl Placement {
-    /// Returns the settings by which a process of this role has its place: `learner.device=cpu`.
+    /// Returns the setting that gives a process of this role the place: `learner.device=cpu`.
     pub(crate) fn sets(&self, role: Role, place: Place) -> Option<String> {
         (place == Place::Cpu).then(|| format!("{}.device=cpu", role.name()))
     }
 
-    /// Returns the variables that a process with this place gets in addition to those of this process.
+    /// Returns the variables of a process with this place, in addition to the variables of this process.
     pub(crate) fn environment(&self, place: Place) -> &[(String, String)] {
         match place {
             Place::Gpu(number) => &self.environments[number],
@@ -120,21 +120,20 @@ impl Placement {
         }
     }
 
-    /// The lines that describe to a person which process is where, and which GPUs are unused for which reason.
+    /// Returns lines that describe for a person the place of each process, and the unused GPUs with reasons.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 }
 
-/// Places the processes of a run, with this number of learners and with `actors` self-play processes if that number is
-/// given.
+/// Places the processes of a run with `learners` learners and, if given, `actors` self-play processes.
 ///
-/// Each learner has a GPU of its own, from the first on; where there are fewer GPUs, they take turns on them. There is
-/// one actor on each of the others, and if there is none, one on each GPU beside a learner. An inference server has the
-/// first GPU for evaluation, and the actors then use none: their evaluators are only used while the server is away. The
-/// arena is on the CPU by default, where it may use a tenth of one core: on a GPU it would take turns with self-play.
-/// With `arena.device=auto` it compares the last GPU with the CPU.
+/// Each learner has a separate GPU, starting with the first; with fewer GPUs, learners take turns. Each remaining GPU
+/// has one actor; if none remains, each GPU has an actor next to a learner. An inference server has the first GPU for
+/// evaluation. The actors then use no GPU, since their evaluators only work while the server is away. The arena is on
+/// the CPU by default, where it may use a tenth of one core: on a GPU it would take turns with self-play. With
+/// `arena.device=auto` it compares the last GPU with the CPU.
 ///
 /// # Errors
 /// [`ConfigError`] names a key of the actors that is out of range.
@@ -167,7 +166,7 @@ pub fn place(
     // Each actor plays one board.
     let count = actors.unwrap_or(default.max(1 + config.run.boards.len()));
     let of_actor = |actor: usize| match (is_served, is_accelerated) {
-        // Else each actor would hold memory of a GPU for the time when the server is away.
+        // Otherwise each actor would hold GPU memory for the time when the server is away.
         (true, _) if machine.has_accelerator() => auto(config.actor.device, Some(Place::Cpu)),
         (false, true) => auto(config.actor.device, cycled(&evaluating, actor).map(Place::Gpu)),
         _ => auto(config.actor.device, None),
@@ -208,18 +207,19 @@ pub fn place(
 }
 
 impl Machine {
-    /// The numbers of the GPUs that processes can use.
+    /// Returns the indices of the GPUs that processes can use.
     fn usable(&self) -> Vec<usize> {
         let Accelerators::Cuda(candidates) = &self.accelerators else { return Vec::new() };
         (0..candidates.len()).filter(|&number| candidates[number].refused.is_none()).collect()
     }
 
-    /// True if the machine has an accelerator, usable or not.
+    /// Returns true if the machine has an accelerator, usable or not.
     fn has_accelerator(&self) -> bool {
         !matches!(self.accelerators, Accelerators::None(_))
     }
 
-    /// The place of a process with `auto` that gets no GPU: one that sees only GPUs that were refused would try them.
+    /// Returns the place of a process with `auto` that gets no GPU. If it saw only refused GPUs, it would try to use
+    /// them.
     fn without_gpu(&self) -> Place {
         match &self.accelerators {
             Accelerators::Cuda(_) | Accelerators::One { refused: Some(_), .. } => Place::Cpu,
@@ -227,12 +227,12 @@ impl Machine {
         }
     }
 
-    /// True if the only accelerator needs no placement and can be used.
+    /// Returns true if the only accelerator needs no placement and can be used.
     fn has_one(&self) -> bool {
         matches!(self.accelerators, Accelerators::One { refused: None, .. })
     }
 
-    /// True if actors may evaluate on an accelerator.
+    /// Returns true if actors may evaluate on an accelerator.
     fn accelerates(&self, config: &Config, evaluating: &[usize]) -> bool {
         match config.actor.device {
             DevicePreference::Cpu => false,
@@ -242,20 +242,20 @@ impl Machine {
         }
     }
 
-    /// The self-play threads of each of `actors` processes on accelerators.
+    /// Returns the self-play threads of each of `actors` processes on accelerators.
     fn accelerator_threads(&self, actors: usize) -> usize {
         let others = (self.cores / 4).clamp(1, OTHER_CORES_MAX);
         (self.cores.saturating_sub(others) / actors.max(1)).max(ACCELERATOR_THREADS_MIN)
     }
 
-    /// The variable that makes CUDA number GPUs as `nvidia-smi` does, so that `cuda:1` is the same GPU in both.
+    /// Returns the variable that makes CUDA number GPUs as `nvidia-smi` does, so that `cuda:1` is the same GPU in both.
     fn order(&self) -> Vec<(String, String)> {
         let is_cuda = matches!(self.accelerators, Accelerators::Cuda(_));
         is_cuda.then(|| ("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned())).into_iter().collect()
     }
 
-    /// The variables of a process on each GPU. It sees no other GPU, so that libtorch takes no memory of another one.
-    /// The only GPU of a machine needs no restriction.
+    /// Returns the variables of a process on each GPU. The process sees no other GPU, so that libtorch takes memory
+    /// on this GPU only. The only GPU of a machine needs no restriction.
     fn environments(&self) -> Vec<Vec<(String, String)>> {
         let Accelerators::Cuda(candidates) = &self.accelerators else { return Vec::new() };
         let only = |candidate: &Candidate| {
@@ -282,7 +282,7 @@ impl Machine {
     }
 }
 
-/// Describes the placement, one line for each device or process.
+/// Describes the placement, with one line per device or process.
 fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<String> {
     let mut lines = Vec::new();
     match &machine.accelerators {
@@ -341,12 +341,12 @@ fn shared(machine: &Machine, config: &Config, placement: &Placement) -> Vec<Stri
     machine.usable().into_iter().flat_map(|number| [by_learners(number), line(number)]).flatten().collect()
 }
 
-/// Returns the item at `index`, from the start again after the last; `None` if there is none.
+/// Returns the item at `index`, cyclically; `None` without items.
 fn cycled(items: &[usize], index: usize) -> Option<usize> {
     items.get(index % items.len().max(1)).copied()
 }
 
-/// Returns the number of the GPU that a process has or that its setting names.
+/// Returns the index of the GPU that a process gets, or that the device setting names.
 fn number_of(device: DevicePreference, place: Place) -> Option<usize> {
     match (place, device) {
         (Place::Gpu(number), _) | (Place::Configured, DevicePreference::Cuda(number)) => Some(number),
@@ -354,7 +354,7 @@ fn number_of(device: DevicePreference, place: Place) -> Option<usize> {
     }
 }
 
-/// Returns the threads of each actor without an accelerator, leaving one core to the learner if there is more than one.
+/// Returns the threads of each actor without an accelerator. One core is left to the learner if there are several.
 pub(crate) fn threads_per_actor(cores: usize, actors: usize) -> usize {
     (cores.saturating_sub(1) / actors.max(1)).max(1)
 }

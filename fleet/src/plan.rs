@@ -22,10 +22,14 @@ use crate::run_directory::{Inference, Progress, RunDirectory};
 /// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
 
-/// Trains a network: starts every process of a run, shows their metrics and drains them in order.
+/// Trains a network: starts all processes of a run and shows metrics.
+///
+/// The processes drain in order when the time is over or a signal requests a stop.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Length of the run in minutes, including earlier sessions [default: 15, or the run's].
+    /// Length of the run in minutes [default: 15, or the run's].
+    ///
+    /// Includes earlier sessions.
     #[arg(long)]
     pub minutes: Option<f64>,
 
@@ -34,31 +38,40 @@ pub struct Args {
     #[arg(help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<String>,
 
-    /// Further boards of the game that the network learns in the same run, with replay servers and actors of their own;
-    /// `network.heads` must be `pooled` [default: those of the run file, or the run's].
+    /// Further boards of the game to learn in the same run [default: the run's].
+    ///
+    /// Each has separate replay servers and actors; `network.heads` must be `pooled`. A new run takes the default
+    /// from the run file.
     #[arg(long, value_name = "GAME", value_delimiter = ',', value_parser = games::check_name)]
     pub boards: Vec<String>,
 
-    /// The algorithm: it sets `search.algorithm`, `network.model`, for those with a learned model `network.heads`, and
-    /// for gumbel-muzero `search.gumbel_c_scale` [default: that of the game's preset, or the run's].
+    /// Training algorithm [default: from the game's preset, or the run's].
+    ///
+    /// Sets `search.algorithm` and `network.model`, with a learned model also `network.heads`, and for gumbel-muzero
+    /// also `search.gumbel_c_scale`.
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
-    /// Number of self-play processes, divided over the boards of the run [default: one per GPU that evaluates, else as
-    /// fits the cores].
+    /// Number of self-play processes [default: by GPUs or cores].
+    ///
+    /// The processes are divided over the boards of the run. The default is one per GPU that evaluates, or else as
+    /// many as fit the cores.
     #[arg(long)]
     pub actors: Option<usize>,
 
-    /// Number of replay servers of each board, each with a log of its own; actors and learner use all of them, and
-    /// `[replay]` applies to each [default: 1, or the run's].
+    /// Number of replay servers per board [default: 1, or the run's].
+    ///
+    /// Each has a separate log; actors and learner use all of them, and `[replay]` applies to each.
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
-    /// Number of learners, which train one network together and need libtorch.
+    /// Number of learners that train one network together; needs libtorch.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub learners: usize,
 
-    /// Evaluate positions in the actors (local) or on an inference server (remote) [default: local, or the run's].
+    /// Place where positions are evaluated [default: local, or the run's].
+    ///
+    /// In the actors (local) or on an inference server (remote).
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
 
@@ -66,7 +79,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
-    /// Folder of all runs.
+    /// Directory of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
@@ -82,34 +95,34 @@ pub struct Args {
 /// The settings of one training session, resolved before any file is touched.
 #[derive(Debug)]
 pub struct Plan {
-    /// The folder of the run.
+    /// Directory of the run.
     pub run: RunDirectory,
-    /// The configuration that the processes use.
+    /// Configuration that the processes use.
     pub config: Config,
-    /// The configuration that is written to the run folder. It omits what is derived from this machine, so that every
-    /// session derives it again.
+    /// Configuration for the run directory. It omits values derived from this machine, so that every session derives
+    /// them again.
     pub(crate) written: Config,
-    /// Self-play processes of all boards.
+    /// Number of self-play processes on all boards.
     pub actors: usize,
-    /// The boards beside that of `run.game`, whose replay servers are in `replay`, and whose actors are the others.
+    /// Further boards. The board of `run.game` has the servers in `replay` and the remaining actors.
     pub boards: Vec<PlannedBoard>,
-    /// Learners, which train together if there are several.
+    /// Number of learners, which train together if there are several.
     pub learners: usize,
-    /// The devices of the processes.
+    /// Devices of the processes.
     pub placement: Placement,
-    /// The address of each replay server in the previous session; at least one server.
+    /// Address of each replay server in the previous session; at least one server.
     pub replay: Vec<Option<SocketAddr>>,
-    /// The progress of earlier sessions.
+    /// Progress of earlier sessions.
     pub progress: Progress,
-    /// A run file that was given for an existing run and differs from the run's own; it is ignored.
+    /// A given run file that differs from the existing run's file, and is ignored.
     pub unread: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Reads the configuration and the run folder, and places the processes on this machine.
+    /// Reads the configuration and the run directory, and places the processes on this machine.
     ///
     /// # Errors
-    /// An invalid configuration or option, a finished run, or another game or network than the run's.
+    /// An invalid configuration or option, a finished run, or a change of the run's game or network.
     pub fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         Self::on(args, env, Machine::here)
     }
@@ -157,7 +170,7 @@ impl Plan {
         let of_boards = replay_servers_of_boards(&config, &run, &progress, replay.len())?;
         progress.inference = args.inference.unwrap_or(progress.inference);
         check_boards(&config, args.actors)?;
-        // Before the devices are tried, which takes some seconds.
+        // Before the trial of the devices, which takes some seconds.
         config.check()?;
         let written = config.clone();
         let mut machine = machine();
@@ -191,11 +204,10 @@ impl Plan {
     }
 }
 
-/// Returns the configuration that a new run with these options has, before the run gets its folder and its place on a
-/// machine.
+/// Returns the configuration of a new run with these options, before the run gets a directory and a place on a machine.
 ///
 /// # Errors
-/// An invalid configuration or option, which is named.
+/// An invalid configuration or option; the error names it.
 pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
     let config = new_config(args, env)?;
     config.check()?;
@@ -203,10 +215,10 @@ pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -
     Ok(config)
 }
 
-/// Checks what does not depend on machines and programs of a new run with these options.
+/// Checks a new run with these options as far as possible without machine and programs.
 ///
 /// # Errors
-/// An invalid configuration or option, which is named.
+/// An invalid configuration or option; the error names it.
 pub fn check_settings(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<()> {
     let config = new_config(args, env)?;
     config.check_settings()?;
@@ -236,7 +248,7 @@ fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
 /// Adds the range of the key to an error that rejects a negative number.
 fn with_range(error: ConfigError) -> ConfigError {
     let ConfigError::Negative { key, value, .. } = &error else { return error };
-    // The check of a number that is too small as well states the range.
+    // The check of a number that is also too small states the range.
     let sets = vec![format!("{key}=0")];
     let layers = Sources { file: None, env: iter::empty(), sets }.layers();
     let checked = layers.and_then(|layers| layers.load::<Config>()).map(|config| config.check());
@@ -256,12 +268,12 @@ fn read_config(
     env: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<Config> {
     check_sets(&args.sets)?;
-    // Later assignments win: a key that is set explicitly is not changed by the algorithm.
+    // Later assignments win: the algorithm does not change an explicit key.
     let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
     sets.extend(args.sets.iter().cloned());
     sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
     if !args.boards.is_empty() {
-        // A list of TOML: names of games have no character that is escaped.
+        // A TOML list: names of games need no escapes.
         sets.push(format!("run.boards={:?}", args.boards));
     }
     let layers = Sources { file, env, sets }.read(games::preset).map_err(with_range)?;
@@ -270,7 +282,7 @@ fn read_config(
     Ok(config)
 }
 
-/// Returns the name of a game as a part of a folder's: `gym:ALE/Pong-v5` is `gym-ALE-Pong-v5`.
+/// Returns the name of a game as part of a directory name: `gym:ALE/Pong-v5` becomes `gym-ALE-Pong-v5`.
 fn folder_name(game: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     game.chars().map(|c| if plain(c) { c } else { '-' }).collect()
@@ -279,7 +291,7 @@ fn folder_name(game: &str) -> String {
 /// Returns the previous address, if any, of each requested replay server.
 ///
 /// # Errors
-/// A count of zero, or below that of the run: the trajectories of the omitted servers would not be sampled.
+/// A count of zero, or below the run's: trajectories of the omitted servers would not be sampled.
 fn replay_servers(
     requested: Option<usize>,
     run: &RunDirectory,
@@ -298,10 +310,10 @@ fn replay_servers(
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
 }
 
-/// Returns the previous address, if any, of each of the `count` replay servers of each board beside that of `run.game`.
+/// Returns the previous address, if any, of each of the `count` replay servers, for each further board.
 ///
 /// # Errors
-/// Those of [`replay_servers`].
+/// As [`replay_servers`].
 fn replay_servers_of_boards(
     config: &Config,
     run: &RunDirectory,
@@ -325,8 +337,8 @@ fn check_boards(config: &Config, actors: Option<usize>) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// Checks that game and network of an existing run do not change, and that it keeps its boards. Returns the run file
-/// `given` if it differs from the run's own in other keys; those keys are ignored.
+/// Checks that game and network of an existing run do not change, and that the run keeps all boards. Returns the run
+/// file `given` if it differs from the run's file in other keys, which are ignored.
 fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = config::load_run(run)?;
     same_game_and_network(run, &before, wanted)?;
@@ -348,7 +360,7 @@ fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) ->
         return Err(ConfigError::invalid("run.game", reason).into());
     }
     if after.learner.grow {
-        // The learner checks that the network of its checkpoint can become this one.
+        // The learner checks that the network in the checkpoint can become this one.
         return Ok(());
     }
     let changed = service::config::differences(&before.network, &after.network)?;
@@ -361,7 +373,7 @@ fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) ->
     Err(ConfigError::invalid(format!("network.{}", first.key), reason).into())
 }
 
-/// Checks that a run goes on with its boards; it may get others too.
+/// Checks that a run keeps all boards; new boards are allowed.
 fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(), ConfigError> {
     match before.run.boards.iter().find(|board| !after.run.boards.contains(board)) {
         None => Ok(()),

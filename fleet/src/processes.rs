@@ -22,45 +22,45 @@ use crate::programs::beside_this_binary;
 use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, WiredBoard, Wiring};
 
-/// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
+/// Timeout of one scrape; the metrics of a slower process are missing from this round.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time for the actors to upload their trajectories; the learner is drained when they have ended, or after this time.
+/// Time for the actors to upload trajectories. The learner drains when the actors have exited, or after this time.
 const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time since the start of the drain after which the replay server is drained, even if the learner still writes its
+/// Time since the start of the drain after which the replay server drains, even if the learner is still writing the
 /// checkpoint.
 const LEARNER_TIMEOUT: Duration = Duration::from_secs(8);
-/// Time since the start of the drain after which every process that still runs is killed.
+/// Time since the start of the drain after which every running process is killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks of draining processes.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
-/// A process of the fleet and its admin port.
+/// A process of the fleet with an admin port.
 #[derive(Debug)]
 pub struct Member {
-    /// The role.
+    /// Role of the process.
     pub role: Role,
-    /// The process.
+    /// The process itself.
     pub child: Child,
     admin: SocketAddr,
-    /// Whether its metrics were read since its last start.
+    /// True if metrics were read since the last start.
     has_answered: bool,
 }
 
-/// A process of a run, as [`RunDirectory::fleet`](crate::RunDirectory::fleet) lists it.
+/// A process of a run, as listed in [`RunDirectory::fleet`](crate::RunDirectory::fleet).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// The name in the run.
+    /// Name in the run.
     pub name: String,
-    /// The role.
+    /// Role of the process.
     pub role: Role,
-    /// The address of the admin port.
+    /// Address of the admin port.
     pub admin: SocketAddr,
 }
 
 /// Reads the list of processes from `file`.
 ///
 /// # Errors
-/// Fails if `file` cannot be read or is not a list of processes.
+/// The file cannot be read, or is not a list of processes.
 pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
     read_json(file)
 }
@@ -70,14 +70,14 @@ pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
 pub struct Fleet {
     members: Vec<Member>,
     replay: Vec<SocketAddr>,
-    /// The replay servers of each board beside that of `run.game`.
+    /// Replay servers of each further board.
     boards: BTreeMap<String, Vec<SocketAddr>>,
-    /// The ports of the processes, reserved so that a restarted process can bind its port again.
+    /// Reserved ports of the processes, so that a restarted process can bind the same port again.
     _ports: Vec<ReservedPort>,
     agent: ureq::Agent,
 }
 
-/// Selects if an arena rates the weights versions of a run.
+/// Determines whether an arena rates the weights versions of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
     /// An arena is started.
@@ -86,10 +86,10 @@ pub enum Rating {
     Off,
 }
 
-/// Returns the folder of this program, which holds the programs of a run too.
+/// Returns the directory of this program, which also holds the programs of a run.
 ///
 /// # Errors
-/// The program of a planned process is missing; the error names the command that builds it. The programs could never
+/// The program of a planned process is missing; the error names the command to build it. Or the programs could never
 /// train the run.
 pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     let served = (plan.progress.inference == Inference::Remote).then_some(Role::Inference);
@@ -107,14 +107,14 @@ fn wired(board: &PlannedBoard, replay: &[SocketAddr], endpoint: impl Fn(&SocketA
     WiredBoard { game: board.game.clone(), replay: replay.iter().map(endpoint).collect() }
 }
 
-/// Returns the settings of a process of the board `game` whose run folder is `folder`.
+/// Returns the settings of a process of the board `game` with the run directory `folder`.
 fn on_board(game: &str, folder: &Path) -> Vec<String> {
     vec![format!("run.game={game}"), format!("run.directory={}", folder.display())]
 }
 
 impl Fleet {
-    /// Starts every process of a run on free loopback ports, with the programs in the folder `binaries`. A replay
-    /// server keeps the port of the previous session unless it is taken.
+    /// Starts every process of a run on free loopback ports, with the programs in the directory `binaries`. A replay
+    /// server keeps the port of the previous session unless the port is taken.
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
         let Plan { run, config, placement, .. } = plan;
         let others = 2 + plan.learners + 2 + plan.learners + plan.actors + plan.replay_servers();
@@ -144,7 +144,7 @@ impl Fleet {
         let mut start = |role: Role, place: Place, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
             let wiring = if matches!(role, Role::Actor | Role::Inference) { &of_players } else { &wiring };
-            // What is set for one process has precedence.
+            // Settings for one process take precedence.
             let sets = placement.sets(role, place).into_iter().chain(wiring.sets(role)).chain(sets);
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
@@ -213,7 +213,7 @@ impl Fleet {
             start(Role::Actor, place, actor_name(None, actor), None, of_actor(actor))?;
         }
         for (PlannedBoard { game, actors, .. }, board) in plan.boards.iter().zip(&wiring.boards) {
-            // Actors of a board count from 0, so that the spool of each belongs to servers of its board in any session.
+            // Actors of a board count from 0, so that each spool belongs to servers of the same board in any session.
             for (actor, place) in places.by_ref().take(*actors).enumerate() {
                 let mut sets = of_actor(actor);
                 sets.extend(on_board(game, &run.of_board(game)));
@@ -237,22 +237,22 @@ impl Fleet {
         Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
     }
 
-    /// The address of each replay server of the board of `run.game`.
+    /// Returns the address of each replay server for the board of `run.game`.
     pub fn replay(&self) -> &[SocketAddr] {
         &self.replay
     }
 
-    /// The address of each replay server of the other boards, by their names.
+    /// Returns the address of each replay server for the further boards, by name.
     pub fn boards(&self) -> &BTreeMap<String, Vec<SocketAddr>> {
         &self.boards
     }
 
-    /// The processes, in the order they were started.
+    /// Returns the processes, in start order.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Checks every process, and restarts those whose delay is over.
+    /// Checks every process, and restarts a process once the delay is over.
     pub fn watch(&mut self, now: Instant) -> anyhow::Result<Vec<(usize, Event)>> {
         let mut events = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -263,7 +263,7 @@ impl Fleet {
         Ok(events)
     }
 
-    /// Scrapes the metrics of every process; processes that do not answer are left out.
+    /// Scrapes the metrics of every process; processes that do not respond are left out.
     pub fn scrape(&mut self) -> Vec<(usize, Role, Exposition)> {
         let running = self.members.iter_mut().enumerate().filter(|(_, member)| member.child.running());
         let scraped = running.filter_map(|(index, member)| {
@@ -274,15 +274,15 @@ impl Fleet {
         scraped.collect()
     }
 
-    /// Returns true while a process of each role without which nothing is learnt runs and has answered since its start.
+    /// Returns true while each role required for learning has a running process that has responded since its start.
     pub fn works(&self) -> bool {
         let works = |member: &Member| member.has_answered && member.child.running();
         let needed = [Role::Actor, Role::Replay, Role::Learner];
         needed.iter().all(|role| self.members.iter().any(|member| member.role == *role && works(member)))
     }
 
-    /// Drains every process in order: actors and arena, learner, replay server. Returns a sentence for each process
-    /// that failed to drain.
+    /// Drains every process in order: actors and arena, then learner and inference server, then replay servers.
+    /// Returns a sentence for each process that failed to drain.
     pub fn drain(&mut self) -> anyhow::Result<Vec<String>> {
         let begin = Instant::now();
         let mut undrained = Vec::new();
@@ -316,7 +316,7 @@ impl Fleet {
         self.members.iter_mut().filter(move |member| roles.contains(&member.role))
     }
 
-    /// Returns true while a process of these roles runs; adds those that failed to drain to `undrained`.
+    /// Returns true while a process with one of these roles runs; adds failed drains to `undrained`.
     fn any_running(&mut self, roles: &[Role], undrained: &mut Vec<String>) -> anyhow::Result<bool> {
         let mut any = false;
         for Member { child, .. } in self.of(roles) {

@@ -1,4 +1,4 @@
-//! The folder of a run: its paths, its lock and the progress of the run.
+//! The directory of a run: paths, the lock, and the progress of the run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -11,22 +11,21 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
 
-/// The folder `runs/NAME` of one run.
+/// The directory `runs/NAME` of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirectory {
     name: String,
     path: PathBuf,
 }
 
-/// Returns the archive of the replay server `number` of a board beside that of `run.game`, as
-/// [`archive_of_replay_server`].
+/// Returns the archive of the replay server `number` for a further board, as [`archive_of_replay_server`].
 #[must_use]
 pub fn archive_of_board(archive: &str, game: &str, number: usize) -> String {
     archive_of_replay_server(&format!("{}/replay-{game}", archive.trim_end_matches('/')), number)
 }
 
-/// Returns the archive of the replay server `number` of a run whose setting `replay.archive` is `archive`: in a common
-/// folder, each server would read the logs of the others as its own.
+/// Returns the archive of the replay server `number` in a run with the setting `replay.archive`. In a common
+/// directory, each server would read logs of other servers.
 #[must_use]
 pub fn archive_of_replay_server(archive: &str, number: usize) -> String {
     if number == 1 { archive.to_owned() } else { format!("{}/replay-server-{number}", archive.trim_end_matches('/')) }
@@ -46,7 +45,7 @@ impl RunDirectory {
     /// Returns the run `name` below `runs`, which must exist.
     ///
     /// # Errors
-    /// There is no such run; the error lists the existing ones.
+    /// There is no such run; the error lists the existing runs.
     pub fn existing(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let run = Self::new(runs, name)?;
         if run.config().is_file() {
@@ -70,7 +69,7 @@ impl RunDirectory {
         unreachable!("numbers do not end")
     }
 
-    /// Creates the folders and checks that they are writable.
+    /// Creates the directories and checks that they are writable.
     pub fn create(&self) -> anyhow::Result<()> {
         for folder in [self.path.clone(), self.logs(), self.checkpoints(), self.path.join("replay")] {
             service::directory::writable(&folder)?;
@@ -78,25 +77,24 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Returns the folder that the replay server `number` uses as its run folder, with its log below. Numbers start at
-    /// one, and the first server uses the folder of the run itself.
+    /// Returns the run directory for the replay server `number`, with the log below. Numbers start at one, and the
+    /// first server uses the directory of the run itself.
     pub fn of_replay_server(&self, number: usize) -> PathBuf {
         replay_server_in(self.path.clone(), number)
     }
 
-    /// Returns the folder that actors and the first replay server of a board beside that of `run.game` use as their run
-    /// folder.
+    /// Returns the run directory for actors and the first replay server of a further board.
     pub fn of_board(&self, game: &str) -> PathBuf {
         self.path.join(format!("replay-{game}"))
     }
 
-    /// Returns the folder that the replay server `number` of a board beside that of `run.game` uses as its run folder.
+    /// Returns the run directory for the replay server `number` of a further board.
     pub fn of_replay_server_of_board(&self, game: &str, number: usize) -> PathBuf {
         replay_server_in(self.of_board(game), number)
     }
 
-    /// Returns the folder that the learner `number` uses as its run folder. Numbers start at one, and the first learner
-    /// uses the folder of the run itself.
+    /// Returns the run directory for the learner `number`. Numbers start at one, and the first learner uses the
+    /// directory of the run itself.
     pub fn of_learner(&self, number: usize) -> PathBuf {
         if number == 1 { self.path.clone() } else { self.path.join(format!("learner-{number}")) }
     }
@@ -107,7 +105,7 @@ impl RunDirectory {
         File::open(self.path.join("lock")).is_ok_and(|file| matches!(shared(file), Err(TryLockError::WouldBlock)))
     }
 
-    /// Locks the run for this supervisor until the file is dropped or the process ends.
+    /// Locks the run for this supervisor until the file is dropped or the process exits.
     pub fn lock(&self) -> anyhow::Result<File> {
         let path = self.path.join("lock");
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -124,58 +122,59 @@ impl RunDirectory {
                 return Err(error).with_context(|| format!("lock {}", path.display()));
             }
         }
-        // The system releases the lock when its holder ends, so the content of the file is never used as evidence.
+        // The system releases the lock when the holder exits, so that the content of the file is never evidence.
         file.set_len(0)?;
         write!(file, "process {}", std::process::id())?;
         Ok(file)
     }
 
-    /// The run's name.
+    /// Returns the name of the run.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The absolute path of the folder.
+    /// Returns the absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file with the effective configuration.
+    /// Returns the file with the effective configuration.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.toml")
     }
 
-    /// The folder with one log per process.
+    /// Returns the directory with one log per process.
     pub fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }
 
-    /// The folder of the checkpoints from which the first learner resumes.
+    /// Returns the directory of checkpoints from which the first learner resumes.
     pub fn checkpoints(&self) -> PathBuf {
         self.checkpoints_of(1)
     }
 
-    /// The folder of the checkpoints from which the learner `number` resumes, as in [`of_learner`](Self::of_learner).
+    /// Returns the directory of checkpoints from which the learner `number` resumes, as in
+    /// [`of_learner`](Self::of_learner).
     pub fn checkpoints_of(&self, number: usize) -> PathBuf {
         self.of_learner(number).join("checkpoints")
     }
 
-    /// The file that lists the processes and their admin ports while the run trains.
+    /// Returns the file that lists the processes and admin ports while the run trains.
     pub fn fleet(&self) -> PathBuf {
         self.path.join("fleet.json")
     }
 
-    /// The file with the metrics of the run over time, one JSON object per line.
+    /// Returns the file with the metrics of the run over time, one JSON object per line.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
 
-    /// The summary of the run as JSON.
+    /// Returns the file with the summary of the run as JSON.
     pub fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
     }
 
-    /// The file with the progress of the run.
+    /// Returns the file with the progress of the run.
     pub(crate) fn progress_file(&self) -> PathBuf {
         self.path.join("progress.json")
     }
@@ -192,7 +191,7 @@ impl RunDirectory {
         Ok(Some(progress))
     }
 
-    /// Replaces the file with the progress, atomically.
+    /// Replaces the progress file, atomically.
     pub fn keep_progress(&self, progress: &Progress) -> anyhow::Result<()> {
         Ok(replace(&self.progress_file(), &serde_json::to_vec_pretty(progress)?)?)
     }
@@ -208,7 +207,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     serde_json::from_slice(&text).with_context(|| format!("parse {}", path.display()))
 }
 
-/// Returns the names of the runs in a folder, sorted; empty if the folder cannot be read.
+/// Returns the names of the runs in a directory, sorted; empty if the directory cannot be read.
 fn names(runs: &Path) -> Vec<String> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let runs = entries.filter(|entry| entry.path().join("config.toml").is_file());
@@ -217,38 +216,38 @@ fn names(runs: &Path) -> Vec<String> {
     names
 }
 
-/// The place where the positions of self-play are evaluated.
+/// The place where self-play positions are evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Inference {
-    /// Each actor evaluates its own positions.
+    /// Each actor evaluates locally.
     #[default]
     Local,
     /// An inference server evaluates for all actors.
     Remote,
 }
 
-/// The progress of a run over all its sessions.
+/// The progress of a run over all sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// The length of the run in minutes.
+    /// Length of the run in minutes.
     pub minutes: f64,
-    /// The time trained so far, in seconds.
+    /// Training time so far in seconds.
     pub elapsed_seconds: f64,
-    /// The place where the positions of self-play are evaluated.
+    /// Place where self-play positions are evaluated.
     #[serde(default)]
     pub inference: Inference,
-    /// The address of each replay server, kept over sessions: an actor's unacknowledged trajectories belong to one
+    /// Address of each replay server, kept over sessions: an actor's unacknowledged trajectories belong to one
     /// particular server.
     #[serde(default)]
     pub replay: Vec<SocketAddr>,
-    /// The same of each board beside that of `run.game`, by its name.
+    /// Addresses of the replay servers for each further board, by name.
     #[serde(default)]
     pub boards: BTreeMap<String, Vec<SocketAddr>>,
-    /// The training steps of the learner when the run was last seen.
+    /// Training steps of the learner at the last reading.
     #[serde(default)]
     pub training_steps: u64,
-    /// Counters of processes that have ended, by series. They are added to the counters of running processes.
+    /// Counters of stopped processes, by series; added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The start of a session in the folder of a run, which a refusal leaves as it was.
+//! The start of a session in the run directory, which a refusal leaves unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,10 +11,10 @@ use service::directory::{if_exists, replace};
 use crate::plan::Plan;
 use crate::run_directory::RunDirectory;
 
-/// A session that has the folder of its run for itself and may still be refused.
+/// A session that has locked the run directory and may still be refused.
 ///
-/// If this value is dropped before [`succeeded`](Self::succeeded) was called, the folder of the run is as it was: a new
-/// run has none, and an earlier one has its configuration and its progress.
+/// A drop before [`succeeded`](Self::succeeded) restores the run directory: a new run has no directory, and an
+/// earlier run has the old configuration and progress.
 #[derive(Debug)]
 pub struct SessionStart {
     run: RunDirectory,
@@ -22,21 +22,21 @@ pub struct SessionStart {
     _lock: File,
 }
 
-/// The folder of a run before a session.
+/// The state of a run directory before a session.
 #[derive(Debug)]
 struct Before {
-    /// The folders that did not exist, the folder of the run before that of all runs.
+    /// Directories that did not exist, the run directory before the directory of all runs.
     missing: Vec<PathBuf>,
     entries: BTreeSet<OsString>,
-    /// The files that every session replaces, if they existed.
+    /// Files that every session replaces, if they existed.
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
 impl SessionStart {
-    /// Creates and locks the folder of a run, and writes its run file.
+    /// Creates and locks the directory of a run, and writes the run file.
     ///
     /// # Errors
-    /// Another process trains the run, or a file or folder cannot be written.
+    /// Another process trains the run, or a file or directory cannot be written.
     pub fn new(plan: &Plan) -> anyhow::Result<Self> {
         let run = &plan.run;
         let missing = run.path().ancestors().take(2).filter(|folder| !folder.exists()).map(Path::to_owned).collect();
@@ -48,7 +48,7 @@ impl SessionStart {
         Ok(start)
     }
 
-    /// Keeps what the session writes from now on, and what it has written.
+    /// Keeps all earlier and later output of the session.
     pub fn succeeded(&mut self) {
         self.before = None;
     }
@@ -93,7 +93,7 @@ impl Before {
         for (path, contents) in &self.files {
             replace(path, contents)?;
         }
-        // Another run may have been started in the folder of all runs.
+        // Another run may have been started in the directory of all runs.
         for folder in &self.missing {
             fs::remove_dir(folder)?;
         }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::run_directory::Progress;
 
-    /// Returns every file below a folder with its contents, folders with none, by their paths.
+    /// Returns every file below a directory with the contents, and directories without, by path.
     fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         let mut found = Vec::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Lets the program `learner` try the devices, in a process of its own: a driver may crash or hang.
+//! Lets the program `learner` try the devices in a separate process: a driver may crash or hang.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
 
 /// Time for all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Interval between checks whether the process has ended.
+/// Interval between checks for the exit of the process.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs `learner --devices` with these variables in addition to those of this process.
+/// Runs `learner --devices` with `environment` in addition to the variables of this process.
 ///
 /// # Errors
 /// The reason why there is no result, for a person to read.
@@ -51,7 +51,7 @@ pub fn try_devices(
     serde_json::from_str(&text(printed)).map_err(|error| format!("`learner {OPTION}` is of another version: {error}"))
 }
 
-/// Waits for the end of a process; kills it after `time_limit` and then returns `None`.
+/// Waits for the exit of a process; kills it after `time_limit` and then returns `None`.
 fn wait(child: &mut Child, time_limit: Duration) -> Option<std::process::ExitStatus> {
     let begin = Instant::now();
     loop {
@@ -61,7 +61,8 @@ fn wait(child: &mut Child, time_limit: Duration) -> Option<std::process::ExitSta
             _ => break,
         }
     }
-    // It may have ended by itself. A process that waits in a driver ends when the driver lets it; it is not awaited.
+    // It may have exited by itself. A process that hangs in a driver exits when the driver returns; nothing waits for
+    // it.
     let _ = child.kill();
     let _ = child.try_wait();
     None
@@ -72,7 +73,7 @@ fn read_all(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error counts.
+        // Bytes read before an error count.
         let _ = output.map(|mut output| output.read_to_end(&mut bytes));
         // The receiver is gone if the process was killed.
         let _ = done.send(bytes);

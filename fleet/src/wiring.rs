@@ -1,11 +1,11 @@
-//! The roles of the processes of a run, their command lines, and the settings by which they reach each other.
+//! Roles and command lines of the processes of a run, and the settings that connect them.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The role of a process in a fleet, in the order of the flow of data.
+/// The role of a process in a fleet, in the order of the data flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -25,7 +25,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 5] = [Self::Replay, Self::Learner, Self::Inference, Self::Arena, Self::Actor];
 
-    /// The name of the role, which is part of the names of its metrics: `zerofleet_ROLE_…`.
+    /// Returns the name of the role, which is also part of metric names: `zerofleet_ROLE_…`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Role {
         }
     }
 
-    /// The name of the program, which is also that of its package.
+    /// Returns the name of the program, which is also the name of the package.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
@@ -48,30 +48,30 @@ impl Role {
     }
 }
 
-/// The endpoints of the servers of a run: `http://127.0.0.1:7001`.
+/// Endpoints of the servers of a run: `http://127.0.0.1:7001`.
 #[derive(Debug, Clone, Default)]
 pub struct Wiring {
-    /// The endpoints of all replay servers.
+    /// Endpoints of all replay servers.
     pub replay: Vec<String>,
-    /// The endpoint of the learner, which serves weights.
+    /// Endpoint of the learner, which serves weights.
     pub learner: String,
-    /// The endpoint of the inference server, if actors use one.
+    /// Endpoint of the inference server, if actors use one.
     pub inference: Option<String>,
-    /// The boards beside that of `run.game`.
+    /// Further boards, in addition to `run.game`.
     pub boards: Vec<WiredBoard>,
 }
 
-/// The replay servers of a board beside that of `run.game`.
+/// The replay servers of a further board.
 #[derive(Debug, Clone)]
 pub struct WiredBoard {
-    /// The game with its board.
+    /// Name of the game on this board: `go-7`.
     pub game: String,
-    /// The endpoints of its replay servers.
+    /// Endpoints of the board's replay servers.
     pub replay: Vec<String>,
 }
 
 impl Wiring {
-    /// The settings that a process of this role needs to reach the others: `learner.replay=…`.
+    /// Returns the settings that connect a process of this role to other processes: `learner.replay=…`.
     #[must_use]
     pub fn sets(&self, role: Role) -> Vec<String> {
         let Self { replay, learner, inference, boards } = self;
@@ -93,16 +93,16 @@ impl Wiring {
     }
 }
 
-/// Returns boards as a list of TOML, as the key `learner.boards` takes it.
+/// Returns boards as a TOML list for the key `learner.boards`.
 fn sections(boards: &[WiredBoard]) -> String {
-    // Names of games and endpoints have no character that is escaped.
+    // Names of games and endpoints need no escapes.
     let section = |WiredBoard { game, replay }: &WiredBoard| {
         format!("{{ game = \"{game}\", replay = \"{}\" }}", replay.join(","))
     };
     format!("[{}]", boards.iter().map(section).collect::<Vec<_>>().join(", "))
 }
 
-/// The command line of a process: its run file, the address that it serves at, and settings that override the run file.
+/// Returns the command line of a process: run file, listen address, and settings that override the run file.
 #[must_use]
 pub fn arguments(config: &Path, listen: Option<&str>, sets: impl IntoIterator<Item = String>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--config".into(), config.into()];

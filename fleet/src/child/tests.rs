@@ -109,7 +109,7 @@ fn a_missing_libtorch_is_named_with_the_command_that_fetches_it() {
     assert!(why.contains("libtorch is missing or damaged; run cargo xtask libtorch"), "{why}");
 }
 
-/// Waits until the process has ended, and returns the failure that [`Child::ended`] reported.
+/// Waits until the process has exited, and returns the failure from [`Child::ended`].
 fn end(child: &mut Child) -> Option<String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

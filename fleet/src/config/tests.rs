@@ -15,7 +15,7 @@ struct Train {
     args: Args,
 }
 
-/// Sections and keys that depend on the place and length of a run. All other keys are the recipe.
+/// Sections and keys that depend on the place and length of a run. All other keys form the recipe.
 const DEPLOYMENT: [&str; 18] = [
     "run.directory",
     "security",
@@ -36,8 +36,8 @@ const DEPLOYMENT: [&str; 18] = [
     "learner.schedule_minutes",
     "replay.archive",
 ];
-/// Further keys that deployment overlays set in the environment: the device of a container, the addresses of learners
-/// of a group, the gate of an arena, and the game of compose.
+/// Further keys that deployment overlays set in the environment: device of a container, addresses of a learner group,
+/// gate of an arena, and the game of compose.
 const DEPLOYMENT_ENVIRONMENT: [&str; 9] = [
     "run.game",
     "arena.gate",
@@ -61,7 +61,7 @@ fn deploy() -> PathBuf {
 /// The page that lists every key.
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
-/// Returns every key of sections in TOML, by its name with its section.
+/// Returns every key of the TOML sections, by name with section.
 fn keys_of(text: &str) -> BTreeMap<String, Value> {
     let mut keys = BTreeMap::new();
     for (section, value) in text.parse::<Table>().unwrap() {
@@ -75,7 +75,7 @@ fn keys_of(text: &str) -> BTreeMap<String, Value> {
     keys
 }
 
-/// Returns the recipe keys that a process with the configuration `C` uses for `game` with this run file.
+/// Returns the recipe keys for `game` in a process with the configuration `C` and this run file.
 fn recipe_of<C: Serialize + DeserializeOwned + Default>(file: &Path, game: &str) -> BTreeMap<String, String> {
     let sets = vec![format!("run.game={game}")];
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets };
@@ -205,20 +205,20 @@ fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missi
     assert!(tokens.starts_with("security.token_file: is missing, and security.tokens is set"), "{tokens}");
 }
 
-/// A key as the page lists it.
+/// A key as listed on the page.
 #[derive(Debug, PartialEq)]
 struct ListedKey {
-    /// The default; `None` where the key has none.
+    /// The default; `None` for a key without a default.
     default: Option<Value>,
-    /// The text behind the default, which marks keys that the preset of some game sets.
+    /// The text after the default, which marks keys that the preset of some game sets.
     remark: &'static str,
 }
 
 const BY_GAME: &str = ", by the game";
 const NO_DEFAULT: &str = "–";
 
-/// Returns the default of every key of `sections`; `None` for an optional key without a value, which JSON has and TOML
-/// leaves out.
+/// Returns the default of every key of `sections`; `None` for an optional key without a value, which JSON has but
+/// TOML omits.
 fn defaults_of<C: Serialize>(sections: &C) -> BTreeMap<String, Option<Value>> {
     let printed = keys_of(&service::config::print(sections).unwrap());
     let named: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
@@ -234,15 +234,15 @@ fn keys_of_presets() -> BTreeSet<String> {
     names.flat_map(|name| keys_of(games::preset(&name).unwrap()).into_keys()).collect()
 }
 
-/// Returns every key of a run file as the page has to list it.
+/// Returns every key of a run file in the form for the page.
 fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
     let mut defaults = defaults_of(&Fleet::default());
     let of_main = |name: &str| name.replacen("replay.tables.", "replay.", 1);
     let mut of_table = defaults_of(&BTreeMap::from([("replay.tables", TableSection::default())]));
-    // The page lists once what the table `main` has too.
+    // The page lists a key once if the table `main` also has it.
     of_table.retain(|name, default| defaults.get(&of_main(name)) != Some(&*default));
     defaults.extend(of_table);
-    // Both keys of an entry have to be there.
+    // Both keys of an entry are required.
     let board = BoardSection { game: String::new(), replay: String::new() };
     let of_board = defaults_of(&BTreeMap::from([("learner.boards", board)]));
     defaults.extend(of_board.into_keys().map(|name| (name, None)));
@@ -258,7 +258,7 @@ fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
     defaults.into_iter().map(listed).collect()
 }
 
-/// Parses the tables of the page: rows of a key and its default in code, below the heading of their section.
+/// Parses the tables of the page: rows of a key and a default in code, below the section heading.
 fn listed_in(page: &'static str) -> BTreeMap<String, ListedKey> {
     let (mut keys, mut section) = (BTreeMap::new(), "");
     for line in page.lines() {
@@ -277,8 +277,7 @@ fn listed_in(page: &'static str) -> BTreeMap<String, ListedKey> {
     keys
 }
 
-/// Returns the names of the keys that the page lacks, that it lists although there are none, and whose default it
-/// states otherwise than the code.
+/// Describes every key that the page lacks, that does not exist, or that has another default in the code.
 fn differences(page: &'static str) -> Vec<String> {
     let (in_code, in_page) = (keys_of_run_files(), listed_in(page));
     let names: BTreeSet<&String> = in_code.keys().chain(in_page.keys()).collect();
@@ -289,7 +288,7 @@ fn differences(page: &'static str) -> Vec<String> {
 
 #[test]
 fn the_page_of_the_configuration_lists_every_key_with_its_default_and_no_other() {
-    // An unknown key is one that the printed defaults do not have: no other list of keys exists.
+    // An unknown key is missing in the printed defaults: no other list of keys exists.
     let keys = defaults_of(&Fleet::default());
     assert_eq!(keys.iter().find(|(_, default)| default.is_none()), None, "a key that no run file could set");
     let sections: BTreeSet<&str> = keys.keys().filter_map(|name| name.split('.').next()).collect();

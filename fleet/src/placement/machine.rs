@@ -1,4 +1,4 @@
-//! Description of this machine: cores, memory, and the GPUs that libtorch can use.
+//! Describes this machine: cores, memory, and the GPUs that libtorch can use.
 
 use inference::DevicePreference;
 use learner::device_trial::DeviceTrial;
@@ -9,11 +9,11 @@ use super::{Accelerators, Candidate, Machine};
 use crate::trial::{TIME_LIMIT, try_devices};
 use crate::wiring::Role;
 
-/// The name of the GPU of an Apple machine.
+/// Name of the GPU of an Apple machine.
 const MPS: &str = "mps";
 impl Machine {
-    /// Describes this machine. The program `learner` tries every GPU that its driver lists; without that program, all
-    /// of them count as usable.
+    /// Describes this machine. The program `learner` tries every GPU that the driver lists; without that program, all
+    /// GPUs count as usable.
     #[must_use]
     pub fn here() -> Self {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -33,7 +33,7 @@ impl Machine {
         }
     }
 
-    /// Leaves out the accelerators that do not work. If the trial itself failed, none can be trusted: a driver that
+    /// Marks accelerators that do not work as refused. If the trial itself failed, all are refused: a driver that
     /// hangs or crashes there would do the same in a process of the run.
     pub(super) fn tried(mut self, tried: &Result<DeviceTrial, String>) -> Self {
         let reason_of = |device: &str| match tried {
@@ -58,7 +58,7 @@ impl Machine {
 }
 
 impl Accelerators {
-    /// Returns the GPUs that a process sees where `CUDA_VISIBLE_DEVICES` is `visible`.
+    /// Returns the GPUs that a process sees if `CUDA_VISIBLE_DEVICES` is `visible`.
     pub(super) fn listed(gpus: &[Gpu], visible: Option<&str>) -> Self {
         let seen = (0..gpus.len()).map_while(|number| of_cuda(gpus, number, visible));
         let candidates: Vec<Candidate> =
@@ -72,7 +72,7 @@ impl Accelerators {
     }
 }
 
-/// Returns what is too old about a GPU or its driver, and what is needed.
+/// Returns the reason why a GPU or driver is too old, with the required version.
 fn too_old(gpu: &Gpu) -> Option<String> {
     if let Some(capability) = gpu.compute_capability.filter(|&capability| capability < CAPABILITY_MIN) {
         return Some(format!("its compute capability is {capability}, and libtorch needs {CAPABILITY_MIN}"));

@@ -4,10 +4,10 @@ use service::config::Sources;
 
 use super::*;
 
-/// The keys of the device of each process.
+/// Keys with the device of each process.
 const DEVICES: [&str; 4] = ["learner.device", "actor.device", "arena.device", "inference.device"];
 
-/// A machine with as many GPUs.
+/// Returns a machine with this number of GPUs.
 fn machine(gpus: usize, cores: usize) -> Machine {
     let candidate = |index: usize| Candidate {
         gpu: Gpu { index, name: "NVIDIA H100".to_owned(), uuid: format!("GPU-{index}"), ..Gpu::default() },
@@ -51,7 +51,7 @@ fn named(config: &mut Config, learner: &str, actor: &str, arena: &str) {
 #[test]
 fn learner_and_actors_are_spread_over_any_number_of_gpus() {
     use Place::{Configured, Gpu};
-    // GPUs, cores, place of the learner, places of the actors, threads of each, games of each thread.
+    // GPUs, cores, place of the learner, places of the actors, threads per actor, games per thread.
     let expected: [(usize, usize, Place, Vec<Place>, usize, usize); 9] = [
         (0, 2, Configured, vec![Configured], 1, 0),
         (0, 16, Configured, vec![Configured; 2], 7, 0),
@@ -168,7 +168,7 @@ fn named_devices_are_kept_and_the_others_are_spread_over_what_is_left() {
     assert_eq!((self_play.actor_threads, self_play.accelerator_games), (7, 0));
     assert!(self_play.lines().iter().any(|line| line == "GPU 1 (NVIDIA H100) is not used: no process needs it"));
 
-    // A device names one GPU, which several processes would take turns on.
+    // A device names one GPU, on which several processes would take turns.
     let on_one = placed_with(&machine(4, 16), None, Inference::Local, |config| named(config, "auto", "cuda:3", "cpu"));
     assert_eq!((&on_one.actors[..], on_one.actor_threads), (&[Place::Configured][..], 12));
 }
@@ -199,7 +199,7 @@ fn an_inference_server_has_the_first_gpu_for_evaluation_and_its_actors_have_none
     let placement = placed_with(&machine(3, 16), None, Inference::Remote, |_| ());
     assert_eq!((placement.learners[0], placement.inference), (Place::Gpu(0), Some(Place::Gpu(1))));
     assert_eq!(placement.actors, [Place::Cpu; 2]);
-    // Its number of threads is left to the server, and the actors search on two threads a core while they wait.
+    // The server chooses a number of threads, and the actors search on two threads a core while they wait.
     assert_eq!((placement.inference_threads, placement.actor_threads, placement.accelerator_games), (0, 14, 0));
     assert!(placement.lines().iter().any(|line| line == "GPU 2 (NVIDIA H100) is not used: no process needs it"));
     assert_eq!(placed_with(&mac(), None, Inference::Remote, |_| ()).actors, [Place::Cpu; 2]);

@@ -4,19 +4,19 @@ use selfplay::config::AlgorithmName;
 use super::*;
 use crate::placement::Accelerators;
 
-/// A machine without accelerator.
+/// Returns a machine without accelerator.
 fn machine() -> Machine {
     Machine { cores: 16, memory_bytes: 1 << 36, accelerators: Accelerators::None("no driver".to_owned()) }
 }
 
-/// Plans the run `first` of tic-tac-toe in a folder of runs, with these settings.
+/// Plans the run `first` of tic-tac-toe in `runs`, with these settings.
 pub(crate) fn planned(runs: &Path, sets: &[&str]) -> Plan {
     let sets = sets.iter().map(|&set| set.to_owned()).collect();
     let args = Args { game: Some("tic_tac_toe".to_owned()), sets, ..args(runs) };
     Plan::on(&args, std::iter::empty(), machine).unwrap()
 }
 
-/// The options of the run `first` in a folder of runs.
+/// Returns the options of the run `first` in `runs`.
 fn args(runs: &Path) -> Args {
     Args {
         minutes: None,
@@ -34,7 +34,7 @@ fn args(runs: &Path) -> Args {
     }
 }
 
-/// A temporary folder of runs.
+/// A temporary directory of runs.
 struct Runs {
     folder: tempfile::TempDir,
 }
@@ -61,8 +61,8 @@ impl Runs {
         args(self.folder.path())
     }
 
-    /// Returns the threads of an actor when the run `first` resumes with this many actors, and the value in its run
-    /// file.
+    /// Returns the threads of an actor when the run `first` resumes with this number of actors, and the value in the
+    /// run file.
     fn threads(&self, actors: usize, sets: &[&str]) -> (usize, usize) {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
         let args = Args { actors: Some(actors), sets, ..self.args() };
@@ -220,7 +220,7 @@ fn threads_derived_from_the_cores_are_derived_again_and_configured_ones_stay() {
     assert_eq!(runs.threads(1, &["actor.threads=0"]), (15, 0));
 }
 
-/// A plan of the run `first` of `hex-5` with pooled heads, other boards, and these options.
+/// Plans the run `first` of `hex-5` with pooled heads, further boards, and these options.
 fn boards(runs: &Runs, boards: &[&str], set: impl FnOnce(&mut Args)) -> Result<Plan, String> {
     let boards = boards.iter().map(|&board| board.to_owned()).collect();
     let sets = vec!["network.heads=pooled".to_owned()];

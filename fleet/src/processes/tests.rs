@@ -10,7 +10,7 @@ use crate::config::Fleet as Config;
 use crate::placement::{Accelerators, Candidate, Machine, place};
 use crate::run_directory::{Progress, RunDirectory};
 
-/// Deadline for a shell script to start; it takes far less.
+/// Deadline for a shell script to start; the usual time is far shorter.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The script in place of each process. It is a file of the repository, because a file that a test has just written
@@ -22,7 +22,7 @@ struct StandIns {
     folder: tempfile::TempDir,
     run: RunDirectory,
     gate: GateKind,
-    /// Boards beside that of the run.
+    /// Further boards of the run.
     boards: Vec<PlannedBoard>,
 }
 
@@ -37,7 +37,7 @@ impl StandIns {
         Self { folder, run, gate: GateKind::None, boards: Vec::new() }
     }
 
-    /// Starts the fleet, and waits until every process has written its command line.
+    /// Starts the fleet, and waits until every process has written a command line.
     fn start(&self, actors: usize, inference: Inference) -> Fleet {
         let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
         self.start_on(&machine, actors, inference, 1)
@@ -87,7 +87,7 @@ fn actors_end_first_then_the_learner_and_the_replay_server_last() {
     let mut fleet = stand_ins.start(2, Inference::Local);
     assert_eq!(fleet.drain().unwrap(), [""; 0]);
     let mut ended = stand_ins.lines("ended");
-    // The arena drains with the actors, and the drain of the learner does not wait for it.
+    // The arena drains with the actors, and the learner's drain does not wait for the arena.
     ended.retain(|name| name != "arena");
     assert_eq!(ended, ["actor", "actor", "learner", "replay-server"]);
     assert!(fleet.members().iter().all(|member| !member.child.running()));
