@@ -1,6 +1,6 @@
 //! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
 //!
-//! It shares the runtime of the process, so that a runtime that is stuck fails its probes; its connections are bounded.
+//! It shares the runtime of the process, so that a stuck runtime fails the probes. Connections are bounded.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,21 +19,21 @@ use tokio::task::JoinHandle;
 use crate::bounded_listener::BoundedListener;
 use crate::{Drain, Health};
 
-/// The interval at which histograms are aggregated; in between, their samples are kept in memory.
+/// Interval of histogram aggregation; in between, samples are kept in memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time limit of a connection, which serves one request.
+/// Time limit of a connection, which serves one request.
 const CONNECTION_TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// The readiness of the process, with the reason if it is not ready; cheap to clone.
+/// The readiness of the process, with a reason if it is not ready; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// The reason for not being ready; `None` when ready.
+    /// The reason why the process is not ready; `None` if it is ready.
     reason: Arc<Mutex<Option<String>>>,
 }
 
 impl Readiness {
-    /// Creates a readiness that is not ready, with the reason that the process is starting.
+    /// Creates a readiness that is not ready, with the reason `starting`.
     pub fn starting() -> Self {
         Self { reason: Arc::new(Mutex::new(Some("starting".to_owned()))) }
     }
@@ -48,7 +48,7 @@ impl Readiness {
         self.set(Some(reason.into()));
     }
 
-    /// The reason that the process is not ready; `None` if it is ready.
+    /// Returns the reason why the process is not ready; `None` if it is ready.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -97,7 +97,7 @@ impl Admin {
         Ok(Self { address, stop, server, upkeep })
     }
 
-    /// The address on which the server listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -124,8 +124,8 @@ async fn upkeep(metrics: PrometheusHandle) {
 /// The state that handlers share.
 type Shared = (PrometheusHandle, Health, Readiness);
 
-/// Makes the server close the connection after this answer: a connection that stays open between two scrapes would meet
-/// its time limit during one of them.
+/// Makes the server close the connection after this response. A connection kept open between two scrapes would reach
+/// the time limit during one of them.
 async fn last_of_connection(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
@@ -136,8 +136,8 @@ async fn render_metrics(State((metrics, health, _)): State<Shared>) -> impl Into
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&metrics.render()))
 }
 
-/// Corrects the metric types in the text that the recorder renders. The recorder counts in whole numbers only, so a
-/// counter of seconds is recorded as a gauge that only increases; a name that ends in `_total` is a counter.
+/// Corrects the metric types in the rendered text. The recorder counts in integers only, so that a counter of seconds
+/// is recorded as an increasing gauge; a name that ends in `_total` is a counter.
 fn exposition(rendered: &str) -> String {
     rendered.replace("_total gauge\n", "_total counter\n")
 }

@@ -1,5 +1,5 @@
-//! The connections of the admin port: few at once, and each for a short time, so that they take neither the descriptors
-//! nor the memory of the data path.
+//! Bounds the connections of the admin port in number and time, so that they take neither descriptors nor memory from
+//! the data path.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,23 +14,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
-/// Open connections: of probes and scrapers there are a few. One more ends the oldest, since that is one which neither
-/// asks nor reads.
+/// Maximum open connections; probes and scrapers need only a few. Another connection displaces the oldest, which
+/// neither sends nor reads.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The wait after an error of the listener, such as a lack of file descriptors.
+/// Wait after an error of the listener, such as a lack of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A listener with bounded connections.
 pub(crate) struct BoundedListener {
     listener: TcpListener,
-    /// Of each connection that may be open, oldest first: ends it, and whether it has ended.
+    /// Per connection, oldest first: a token that closes it, and a token that shows that it has closed.
     open: VecDeque<(CancellationToken, CancellationToken)>,
     time_limit: Duration,
 }
 
 impl BoundedListener {
-    /// Each connection ends after `time_limit`.
+    /// Creates a listener that closes each connection after `time_limit`.
     pub(crate) fn new(listener: TcpListener, time_limit: Duration) -> Self {
         Self { listener, open: VecDeque::new(), time_limit }
     }
@@ -70,7 +70,7 @@ impl Listener for BoundedListener {
     }
 }
 
-/// A connection that ends with an error at its time limit, or when a newer one displaces it.
+/// A connection that fails at the time limit, or when a later connection displaces it.
 pub(crate) struct Connection {
     stream: TcpStream,
     timer: Pin<Box<Sleep>>,

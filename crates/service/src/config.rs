@@ -1,8 +1,8 @@
-//! Loads the configuration of a process from one run file that the whole fleet shares: a TOML table with a section per
-//! role.
+//! Loads the configuration of a process from the run file that the whole fleet shares: a TOML table with a section
+//! per role.
 //!
-//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] applies the preset
-//! of the run's game, the run file, the environment and the command line on top of those defaults, in this order, and
+//! A process describes the sections that it reads as a struct of structs with defaults. [`Sources::read`] applies the
+//! preset of the game, the run file, the environment and the command line to these defaults, in this order, and
 //! rejects unknown names. Sections of other roles are skipped, so that one file serves every process. This module is
 //! deliberately independent of the meaning of keys.
 
@@ -19,7 +19,7 @@ use toml::{Table, Value};
 #[cfg(test)]
 mod tests;
 
-/// Every section a run file may have.
+/// Every section that a run file may have.
 pub const SECTIONS: &[&str] = &[
     "run",
     "environment",
@@ -36,28 +36,28 @@ pub const SECTIONS: &[&str] = &[
     "telemetry",
 ];
 
-/// The prefix of environment variables that override the run file: `ZEROFLEET__SECTION__KEY`.
+/// Prefix of environment variables that override the run file: `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
 
-/// The minimum similarity (Jaro-Winkler) at which a name is suggested for a misspelt one.
+/// Minimum similarity (Jaro-Winkler) for suggesting a name in place of a misspelt one.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// The section `[run]`, whose values must be the same in all processes of a run.
+/// The section `[run]`, with the same values in all processes of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
-    /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`, or `gym:LunarLander-v3`, which `[environment]`
-    /// describes.
+    /// Name of the game: `tic_tac_toe`, `connect_four`, `hex-11`, or `gym:LunarLander-v3` with a description in
+    /// `[environment]`.
     pub game: String,
-    /// Further boards of the game that `zerofleet train` has the network learn in the same run, such as `["go-7"]`;
-    /// with some, `network.heads` must be `pooled`.
+    /// Further boards of the game that the network learns in the same run of `zerofleet train`, such as `["go-7"]`.
+    /// They require `network.heads = "pooled"`.
     pub boards: Vec<String>,
-    /// The folder of the run, which holds checkpoints, replay, metrics and logs.
+    /// Directory of the run, with checkpoints, replay, metrics and logs.
     pub directory: PathBuf,
-    /// The seed from which every random draw of the run derives.
+    /// Seed of every random draw in the run.
     pub seed: u64,
-    /// γ: the factor by which a reward or value counts less for each step that it lies in the future, above 0 and at
-    /// most 1; 1 in games that are scored by their outcome.
+    /// γ, the discount of a reward or value per step into the future, above 0 and at most 1; 1 in games scored by the
+    /// outcome.
     pub discount: f32,
 }
 
@@ -74,10 +74,10 @@ impl Default for RunSection {
 }
 
 impl RunSection {
-    /// Checks the keys whose range every process agrees on.
+    /// Checks the keys with a range that all processes share.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that is out of range.
+    /// A key is out of range; [`ConfigError`] names the first.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.discount > 0.0 && self.discount <= 1.0 {
             return Ok(());
@@ -91,7 +91,7 @@ pub fn is_override(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
 }
 
-/// Keys that were renamed, as pairs of the old and the new name. An old name is rejected with the new one as a hint.
+/// Renamed keys, as pairs of old and new name. An old name is rejected with the new name as a hint.
 pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("inference.asks_max", "inference.requests_max"),
     ("learner.learning_rate_floor", "learner.learning_rate_ratio_min"),
@@ -103,8 +103,8 @@ pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("selfplay.resign_below", "selfplay.resign_threshold"),
 ];
 
-/// Keys that other programs or papers name otherwise, as pairs of that name and the key. Such a name is rejected with
-/// the key as a hint.
+/// Keys with another name in other programs or papers, as pairs of that name and the key. Such a name is rejected
+/// with the key as a hint.
 pub const FOREIGN_KEYS: [(&str, &str); 4] = [
     ("search.c_puct", "search.c_init"),
     ("search.cpuct", "search.c_init"),
@@ -112,23 +112,24 @@ pub const FOREIGN_KEYS: [(&str, &str); 4] = [
     ("search.pb_c_base", "search.c_base"),
 ];
 
-/// A function that returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
+/// A function from the name of a game to the preset in TOML: `games::preset` in the fleet.
 pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
 
-/// The sources of a configuration; later ones take precedence: defaults, preset, file, environment, `--set`.
+/// The sources of a configuration. Later sources take precedence: defaults, preset, file, environment, `--set`.
 #[derive(Debug)]
 pub struct Sources<E> {
-    /// The run file, if one was named.
+    /// The run file, if one was given.
     pub file: Option<PathBuf>,
-    /// The environment. Only variables that start with [`ENVIRONMENT_PREFIX`] are read; the others need not be UTF-8.
+    /// The environment. Only variables that start with [`ENVIRONMENT_PREFIX`] are read; other variables need not be
+    /// UTF-8.
     pub env: E,
     /// Assignments `section.key=value` from the command line.
     pub sets: Vec<String>,
 }
 
 impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
-    /// Reads all sources once, with the preset of the configured game below them. Every process reads its sources with
-    /// this function, so that the precedence is the same everywhere.
+    /// Reads all sources once, with the preset of the configured game below them. Every process uses this function,
+    /// so that the precedence is the same everywhere.
     ///
     /// # Errors
     /// [`ConfigError`] if a source cannot be read, or if `run.game` is not the name of a game.
@@ -148,17 +149,17 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
     /// [`ConfigError`] if a source cannot be read.
     pub fn layers(self) -> Result<Layers, ConfigError> {
         let file = self.file.map(|path| Ok((table_of(&path)?, format!("in {}", path.display())))).transpose()?;
-        // The environment is unordered; sorting makes it deterministic which error is reported first.
+        // The environment is unordered; sorting makes the first reported error deterministic.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
         Ok(Layers { preset: None, file, env, sets: self.sets })
     }
 }
 
-/// The sources of a configuration, read but not yet checked. Each load checks the sections that it reads.
+/// The sources of a configuration, read but not yet checked. Each load checks the sections of the loaded type.
 #[derive(Debug)]
 pub struct Layers {
-    /// The preset, if any, with a description of its origin, as for `file`.
+    /// The preset, if any, with a description of the origin, as for `file`.
     preset: Option<(Table, String)>,
     file: Option<(Table, String)>,
     env: Vec<(OsString, OsString)>,
@@ -166,16 +167,16 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Applies the layers on top of the defaults of `T`. Keys inside the sections that `T` has are checked against its
-    /// defaults: first the name, then the type, then by deserialising.
+    /// Applies the layers to the defaults of `T`. Keys in the sections of `T` are checked against the defaults: first
+    /// the name, then the type, then by deserialising.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first rejected key and its source.
+    /// A key is rejected; [`ConfigError`] names the first, with the source.
     pub fn load<T: Serialize + DeserializeOwned + Default>(&self) -> Result<T, ConfigError> {
         self.load_over(&T::default())
     }
 
-    /// Applies the layers on top of `defaults`.
+    /// Applies the layers to `defaults`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -207,7 +208,7 @@ fn table_of(path: &Path) -> Result<Table, ConfigError> {
     text.parse().map_err(|error| syntax(&path.display().to_string(), &text, &error))
 }
 
-/// Reads a TOML file that is no run file as a `T`, which determines its keys. `file` is the name of the file in errors.
+/// Reads a TOML file other than a run file as a `T`, which determines the keys. `file` is the file name in errors.
 ///
 /// # Errors
 /// [`ConfigError::Syntax`] with the place in the file: `text` is not TOML, or not a `T`.
@@ -221,23 +222,24 @@ fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
     part.to_str().map(str::to_owned).ok_or_else(not_text)
 }
 
-/// Returns the configuration as TOML, defaults included, as `--print-config` prints it; it is also a valid run file.
+/// Returns the configuration as TOML, including defaults, as `--print-config` prints it. The text is also a valid run
+/// file.
 pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
 }
 
-/// A key whose value differs between two configurations.
+/// A key with different values in two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The key, below the compared section.
+    /// Key, below the compared section.
     pub key: String,
-    /// The value in the first configuration, as TOML.
+    /// Value in the first configuration, as TOML.
     pub before: String,
-    /// The value in the second.
+    /// Value in the second configuration, as TOML.
     pub after: String,
 }
 
-/// Returns the keys of a section whose values differ, in alphabetical order.
+/// Returns the keys of a section with different values, in alphabetical order.
 ///
 /// # Errors
 /// [`ConfigError::Defaults`] if a configuration cannot be written as TOML, which is a bug.
@@ -251,103 +253,103 @@ pub fn differences<T: Serialize>(before: &T, after: &T) -> Result<Vec<Difference
     Ok(before.iter().filter_map(differs).collect())
 }
 
-/// A rejected configuration. Every variant names the key and its source.
+/// A rejected configuration. Every variant names the key and the source.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The run file cannot be read.
     #[error("cannot read the run file {}", path.display())]
     Read {
-        /// The run file.
+        /// Path of the run file.
         path: PathBuf,
-        /// The cause.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The run file is not TOML.
     #[error("{file}:{line}:{column}: {message}")]
     Syntax {
-        /// The run file.
+        /// Name of the file.
         file: String,
-        /// The line number, counted from one.
+        /// Line number, from one.
         line: usize,
-        /// The column number, counted from one.
+        /// Column number, from one.
         column: usize,
-        /// The error of the parser.
+        /// Error of the parser.
         message: String,
     },
     /// An unknown section.
     #[error("unknown section [{section}] {origin}; {hint}")]
     UnknownSection {
-        /// The section as written.
+        /// Section as written.
         section: String,
-        /// The most similar valid name, or all of them.
+        /// Most similar valid name, or all valid names.
         hint: String,
-        /// A description of the source.
+        /// Description of the source.
         origin: String,
     },
-    /// A key that its section does not have.
+    /// A key that the section does not have.
     #[error("unknown key {key} {origin}; {hint}")]
     UnknownKey {
-        /// The key with its section.
+        /// Key with the section.
         key: String,
-        /// The most similar valid name, or all of them.
+        /// Most similar valid name, or all valid names.
         hint: String,
-        /// A description of the source.
+        /// Description of the source.
         origin: String,
     },
     /// A value where a section or a key was expected.
     #[error("{key} {origin} is outside any section; write it as section.key, sections are {sections}")]
     OutsideSection {
-        /// The key as written.
+        /// Key as written.
         key: String,
-        /// The names of all sections.
+        /// Names of all sections.
         sections: String,
-        /// A description of the source.
+        /// Description of the source.
         origin: String,
     },
-    /// A value of the wrong type, or one that the key does not accept.
+    /// A value of the wrong type, or a value that the key does not accept.
     #[error("{key} {origin}: {reason}")]
     Refused {
-        /// The key with its section.
+        /// Key with the section.
         key: String,
-        /// The reason for the rejection.
+        /// Reason for the rejection.
         reason: String,
-        /// A description of the source.
+        /// Description of the source.
         origin: String,
     },
     /// A negative number where none is possible.
     #[error("{key} {origin}: is {value}, must be at least 0")]
     Negative {
-        /// The key with its section.
+        /// Key with the section.
         key: String,
-        /// The number.
+        /// The negative number.
         value: i64,
-        /// A description of the source.
+        /// Description of the source.
         origin: String,
     },
     /// A value out of range, found when the configuration became settings; see [`ConfigError::invalid`].
     #[error("{key}: {reason}")]
     Invalid {
-        /// The key with its section.
+        /// Key with the section.
         key: String,
-        /// The reason for the rejection.
+        /// Reason for the rejection.
         reason: String,
     },
-    /// An environment variable that overrides the run file with bytes that are not UTF-8.
+    /// An overriding environment variable with bytes that are not UTF-8.
     #[error("the environment variable {name} is not UTF-8")]
     NotText {
-        /// The name of the variable, with invalid bytes replaced.
+        /// Name of the variable, with invalid bytes replaced.
         name: String,
     },
     /// An argument of `--set` that is not `section.key=value`.
     #[error("--set {text}: expected section.key=value")]
     NotAssignment {
-        /// The argument as given.
+        /// Argument as given.
         text: String,
     },
     /// The defaults of this process cannot be written as TOML, which is a bug.
     #[error("the configuration cannot be written as TOML")]
     Defaults {
-        /// The cause.
+        /// Error of the serialiser.
         source: toml::ser::Error,
     },
 }
@@ -381,7 +383,7 @@ struct Override {
     origin: String,
 }
 
-/// Collects the values that override the defaults, which define the valid keys and their types.
+/// Collects the values that override the defaults, which define the valid keys and types.
 struct Reader<'a> {
     defaults: &'a Table,
     overrides: Vec<Override>,
@@ -425,7 +427,7 @@ impl<'a> Reader<'a> {
         self.read_value(path, value, origin)
     }
 
-    /// The default at `path`; `None` inside a section of another role; an error if the name is unknown.
+    /// Returns the default at `path`; `None` inside a section of another role; an error if the name is unknown.
     fn default_of(&self, path: &[String], origin: &str) -> Result<Option<&'a Value>, ConfigError> {
         let (section, keys) = path.split_first().expect("a path names at least a section");
         let Some(mut default) = self.defaults.get(section) else {
@@ -465,8 +467,8 @@ impl<'a> Reader<'a> {
         table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(&error))
     }
 
-    /// Finds the override that the deserialiser rejects by trying each separately, because its own error names no
-    /// source.
+    /// Finds the override that the deserialiser rejects by trying each separately, because the deserialiser's error
+    /// names no source.
     fn blame<T: DeserializeOwned>(self, error: &toml::de::Error) -> ConfigError {
         for Override { path, value, origin } in self.overrides {
             let mut table = self.defaults.clone();
@@ -493,8 +495,7 @@ fn lay(table: &mut Table, path: &[String], value: Value) {
     table.insert(last.clone(), value);
 }
 
-/// Converts a value to the type of the default, or describes it if it has another type. Whole numbers are accepted as
-/// floats.
+/// Converts a value to the type of the default, or describes a value of another type. Integers are accepted as floats.
 fn conform(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
         // Integers that a float cannot represent exactly are beyond 2^53; no key needs them.

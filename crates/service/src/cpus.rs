@@ -1,9 +1,9 @@
-//! CPU affinity: the cpus that this process may run on, and pinning of threads.
+//! CPU affinity: the CPUs on which this process may run, and pinning of threads.
 
 use std::fmt;
 use std::io;
 
-/// A logical cpu, by its number in the system.
+/// A logical CPU, by number in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cpu(usize);
 
@@ -14,37 +14,37 @@ impl fmt::Display for Cpu {
 }
 
 impl Cpu {
-    /// Pins the calling thread, and threads that it starts later, to this cpu.
+    /// Pins the calling thread, and threads that it starts later, to this CPU.
     ///
     /// # Errors
-    /// If the system does not support pinning or denies it.
+    /// The system does not support pinning or denies it.
     pub fn pin(self) -> io::Result<()> {
         pin_to(&[self])
     }
 }
 
-/// Restricts the calling thread, and threads and processes that it starts later, to these cpus.
+/// Restricts the calling thread, and threads and processes that it starts later, to these CPUs.
 ///
 /// # Errors
-/// If the list is empty, or the system does not support pinning or denies it.
+/// The list is empty, or the system does not support pinning or denies it.
 pub fn pin_to(cpus: &[Cpu]) -> io::Result<()> {
     system::pin(cpus.iter().map(|cpu| cpu.0))
 }
 
-/// The cpus in the calling thread's affinity mask, which containers and `taskset` restrict: first one cpu of each core,
-/// then the further cpus of each core.
+/// Returns the CPUs in the calling thread's affinity mask, which containers and `taskset` restrict: first one CPU per
+/// core, then the remaining CPUs of each core.
 ///
 /// # Errors
-/// If the system does not provide the mask.
+/// The system does not provide the mask.
 pub fn allowed() -> io::Result<Vec<Cpu>> {
     let allowed = system::allowed()?;
     Ok(cores_first(&allowed, system::core).into_iter().map(Cpu).collect())
 }
 
-/// The first cpu of each core, then the second of each, and so on; `core` maps a cpu to its core.
+/// Returns the first CPU of each core, then the second of each, and so on; `core` maps a CPU to a core.
 fn cores_first<C: PartialEq>(cpus: &[usize], core: impl Fn(usize) -> C) -> Vec<usize> {
     let cores: Vec<C> = cpus.iter().map(|&cpu| core(cpu)).collect();
-    // The rank of a cpu is the number of earlier cpus of the same core.
+    // The rank of a CPU is the number of earlier CPUs on the same core.
     let rank = |index: usize| cores[..index].iter().filter(|&other| *other == cores[index]).count();
     let mut ranked: Vec<(usize, usize)> = cpus.iter().enumerate().map(|(index, &cpu)| (rank(index), cpu)).collect();
     ranked.sort_unstable();
@@ -70,7 +70,7 @@ mod system {
         Ok(sched_setaffinity(None, &mask)?)
     }
 
-    /// The list of cpus that share a core; if sysfs has none, each cpu counts as a core.
+    /// Returns the list of CPUs that share a core; without sysfs, each CPU counts as a core.
     pub(super) fn core(cpu: usize) -> String {
         let list = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
         list.unwrap_or_else(|_| cpu.to_string())
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn cores_come_before_their_second_cpus() {
-        // Two cores of two cpus each: first with adjacent cpus, then with interleaved ones.
+        // Two cores of two CPUs each: first with adjacent CPUs, then with interleaved CPUs.
         assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu / 2), [0, 2, 1, 3]);
         assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu % 2), [0, 1, 2, 3]);
         // The mask contains only half of one core.

@@ -1,17 +1,17 @@
-//! The limit of open file descriptors, one of which every connection uses.
+//! The limit of open file descriptors; every connection uses one.
 
 use std::io;
 
-/// `EMFILE` of Linux and macOS, the error when this process has reached its limit.
+/// `EMFILE` of Linux and macOS, the error at the limit of this process.
 const OF_PROCESS: i32 = 24;
-/// `ENFILE`, the error when the whole machine has reached its limit.
+/// `ENFILE`, the error at the limit of the whole machine.
 const OF_MACHINE: i32 = 23;
-/// The maximum soft limit on macOS, its `OPEN_MAX`, which applies regardless of the hard limit.
+/// Maximum soft limit on macOS (`OPEN_MAX`), which applies regardless of the hard limit.
 const MACOS_MAX: libc::rlim_t = 10_240;
 
-/// Raises the soft limit of this process to its hard limit. The soft limit is 1024 in many shells and service managers,
-/// for compatibility with programs that use `select`, and a server of a thousand actors has more connections. Returns
-/// the new limit, or `None` if the system does not report it.
+/// Raises the soft limit of this process to the hard limit. Many shells and service managers set 1024, for
+/// compatibility with programs that use `select`, but a server of a thousand actors has more connections. Returns the
+/// limit in effect, or `None` if the system does not report it.
 pub fn raise_limit() -> Option<u64> {
     let limits = limits()?;
     let wanted = if cfg!(target_os = "macos") { limits.rlim_max.min(MACOS_MAX) } else { limits.rlim_max };
@@ -28,13 +28,13 @@ pub fn raise_limit() -> Option<u64> {
     Some(wanted)
 }
 
-/// The current soft limit, or `None` if the system does not report it.
+/// Returns the current soft limit, or `None` if the system does not report it.
 #[must_use]
 pub fn limit() -> Option<u64> {
     limits().map(|limits| limits.rlim_cur)
 }
 
-/// Describes the limit that an error exceeded and how to raise it; `None` for other errors.
+/// Describes the exceeded limit and how to raise it; `None` for other errors.
 #[must_use]
 pub fn exhausted(error: &io::Error) -> Option<String> {
     match error.raw_os_error()? {

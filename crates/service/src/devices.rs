@@ -1,7 +1,7 @@
-//! The devices that a process computes on, as metrics: `zerofleet_device_…` of docs/metrics.md.
+//! The devices that a process computes on, as metrics: `zerofleet_device_…` in docs/metrics.md.
 //!
-//! A process calls [`placed`] with the device on which its tensors are. While one of them is an accelerator, a task of
-//! [`run`](crate::run) reads its load and memory once a second. A process on the CPU exports only the placement.
+//! A process calls [`placed`] with a device for each kind of tensors. While any is an accelerator, a task of
+//! [`run`](crate::run) reads load and memory once a second. A process on the CPU exports only the placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::{Drain, machine};
 
 /// The name of the CPU as a device.
 pub const CPU: &str = "cpu";
-/// Interval between readings; the figures of a driver cover about as long.
+/// Interval between readings; the driver's figures cover about the same time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The device of each kind of tensors of this process.
+/// Device of each kind of tensors in this process.
 static PLACED: std::sync::Mutex<BTreeMap<&'static str, String>> = std::sync::Mutex::new(BTreeMap::new());
 
-/// Exports the device on which tensors are: `what` is their kind (`weights`, `parameters`, …), `device` the name of the
-/// device in a configuration (`cpu`, `cuda:1`, `mps`). A later call replaces the device of the same kind.
+/// Exports the device of a kind of tensors: `what` is the kind (`weights`, `parameters`, …), `device` the name in a
+/// configuration (`cpu`, `cuda:1`, `mps`). A later call replaces the device of the same kind.
 pub fn placed(what: &'static str, device: &str) {
     let mut placed = PLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(before) = placed.insert(what, device.to_owned()).filter(|before| before != device) {
@@ -29,14 +29,14 @@ pub fn placed(what: &'static str, device: &str) {
     gauge!("zerofleet_device_tensors", "what" => what, "device" => device.to_owned()).set(1.0);
 }
 
-/// Starts the readings, which end with the drain. Must be called on a runtime.
+/// Starts the readings, which stop with the drain. Must be called on a runtime.
 pub(crate) fn start(drain: Drain) {
     let runtime = tokio::runtime::Handle::current();
-    // A driver may block for as long as a failing device does: neither a worker of the runtime nor the end of the
-    // process may wait for it. A blocking task is abandoned when the runtime shuts down.
+    // A driver may block as long as a failing device does: neither a worker of the runtime nor the exit of the
+    // process may wait for it. The runtime abandons a blocking task at shutdown.
     tokio::task::spawn_blocking(move || {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        // NVML is opened with the first reading, so that a process on the CPU never does.
+        // NVML is opened with the first reading, so that a process on the CPU never opens it.
         let mut gpus: Option<Result<Gpus, String>> = None;
         let mut sampler = Sampler::new(|ordinal| {
             let gpus = gpus.get_or_insert_with(|| Gpus::open().inspect_err(|reason| unread(reason)));
@@ -52,21 +52,21 @@ pub(crate) fn start(drain: Drain) {
     });
 }
 
-/// Logs once why the metrics of a device are missing.
+/// Logs once the reason why the metrics of a device are missing.
 fn unread(reason: &str) {
     tracing::warn!(reason, "load and memory of the device are not measured");
 }
 
-/// The accelerators that tensors of this process are on.
+/// Returns the accelerators that hold tensors of this process.
 fn accelerators() -> BTreeSet<String> {
     let placed = PLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     placed.values().filter(|device| *device != CPU).cloned().collect()
 }
 
-/// Exports readings of devices; `R` reads a CUDA device by its ordinal.
+/// Exports readings of devices; `R` reads a CUDA device by ordinal.
 struct Sampler<R> {
     read: R,
-    /// The most memory that this process was seen to hold, by device.
+    /// Maximum memory observed in use by this process, by device.
     held_bytes_max: BTreeMap<String, u64>,
 }
 
@@ -75,7 +75,7 @@ impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
         Self { read, held_bytes_max: BTreeMap::new() }
     }
 
-    /// Reads these devices and sets their metrics. A value that cannot be read keeps its last reading.
+    /// Reads these devices and sets the metrics. A value that cannot be read keeps the last reading.
     fn sample(&mut self, devices: &BTreeSet<String>) {
         for device in devices {
             match ordinal(device) {
@@ -84,7 +84,7 @@ impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
                         self.export(device, &gpu, transfers);
                     }
                 }
-                // The GPU of an Apple machine is a part of its processor, and no driver reports its load.
+                // The GPU of an Apple machine is a part of the processor, and no driver reports the load.
                 None => info(device, &machine::cpu_model(), "", ""),
             }
         }
@@ -125,7 +125,7 @@ fn info(device: &str, name: &str, gpu: &str, uuid: &str) {
     gauge!("zerofleet_device_info", &labels.map(|(label, value)| (label, value.to_owned()))).set(1.0);
 }
 
-/// The ordinal of a CUDA device: 0 of `cuda`, 1 of `cuda:1`; `None` for another device.
+/// Returns the ordinal of a CUDA device: 0 for `cuda`, 1 for `cuda:1`; `None` for another device.
 fn ordinal(device: &str) -> Option<usize> {
     match device.strip_prefix("cuda")? {
         "" => Some(0),

@@ -1,12 +1,12 @@
-//! Directories that a process writes to: checked at the start, locked, and written so that after a crash no file is
-//! partially written.
+//! Directories that a process writes to: checked at the start, locked, and written so that a crash leaves no partial
+//! file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The file whose lock reserves the directory for one process.
+/// Lock file that reserves the directory for one process.
 const LOCK_FILE: &str = "lock";
 
 /// A directory that cannot be written to.
@@ -50,7 +50,7 @@ pub enum DirectoryError {
 pub struct FileError {
     /// The operation: `write`, `replace`, `sync`.
     pub action: &'static str,
-    /// The file or directory of the failed operation.
+    /// File or directory of the failed operation.
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,
@@ -59,16 +59,16 @@ pub struct FileError {
 /// The space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// The bytes available to a process without privileges.
+    /// Bytes available to a process without privileges.
     pub free_bytes: u64,
-    /// The total size in bytes.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
-/// Reads the space of the file system that holds `folder`.
+/// Returns the space of the file system that contains `folder`.
 ///
 /// # Errors
-/// The folder does not exist, or the file system does not report its space.
+/// The directory does not exist, or the file system does not report the space.
 pub fn room(folder: &Path) -> io::Result<Room> {
     let stat = rustix::fs::statvfs(folder)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -78,14 +78,14 @@ pub fn room(folder: &Path) -> io::Result<Room> {
 /// Creates `path` if it is missing and checks that a file can be written and removed there.
 pub fn writable(path: &Path) -> Result<(), DirectoryError> {
     fs::create_dir_all(path).map_err(|source| DirectoryError::Create { path: path.to_owned(), source })?;
-    // Two processes may check the same directory concurrently, so the file name contains the process id.
+    // Two processes may check the same directory concurrently, so that the file name needs the process id.
     let probe = path.join(format!(".writable-{}", std::process::id()));
     fs::write(&probe, b"zerofleet")
         .and_then(|()| fs::remove_file(&probe))
         .map_err(|source| DirectoryError::NotWritable { path: path.to_owned(), source })
 }
 
-/// Locks the directory `path` for this process until the file is dropped or the process ends in any way.
+/// Locks the directory `path` for this process until the file is dropped or the process exits in any way.
 ///
 /// # Errors
 /// [`DirectoryError::InUse`] while another process holds the lock, [`DirectoryError::Lock`] if locking itself fails.
@@ -99,14 +99,14 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     }
 }
 
-/// Replaces the file at `path` by `contents` atomically: after a crash at any moment the file holds either its old
-/// contents or all of the new ones, and once this returns the new ones are durable.
+/// Replaces the file at `path` by `contents` atomically. After a crash at any moment the file holds either the old or
+/// the complete new contents; on return the new contents are durable.
 ///
 /// # Errors
 /// [`FileError`]; the old file is then unchanged, unless only the last sync failed.
 pub fn replace(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-    // Several processes may replace one file concurrently, so the temporary name contains the process id.
+    // Several processes may replace one file concurrently, so that the temporary name needs the process id.
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let written = write_synced(&temporary, contents).and_then(|()| {
@@ -114,18 +114,18 @@ pub fn replace(path: &Path, contents: &[u8]) -> Result<(), FileError> {
         fs::rename(&temporary, path).map_err(failed)
     });
     if let Err(error) = written {
-        // On a full disk, a partial file would use space that other files need.
+        // On a full disk, a partial file would take space that other files need.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Writes a file in place and waits until its contents are durable; its name is durable after [`sync`] of its
+/// Writes a file in place and waits until the contents are durable. The name is durable after [`sync`] of the
 /// directory.
 ///
 /// # Errors
-/// [`FileError`]; the file may then contain only a part of `contents`.
+/// [`FileError`]; the file may then contain a part of `contents` only.
 pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let written = File::create(path).and_then(|mut file| {
         file.write_all(contents)?;
@@ -134,7 +134,7 @@ pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     written.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
 }
 
-/// Converts the error for a file or directory that does not exist to `None`.
+/// Converts the error for a missing file or directory to `None`.
 ///
 /// # Errors
 /// Every other error of `result`.
@@ -148,7 +148,7 @@ pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// Waits until the file names in a directory are durable.
 ///
 /// # Errors
-/// [`FileError`].
+/// [`FileError`] if the directory cannot be opened or synced.
 pub fn sync(directory: &Path) -> Result<(), FileError> {
     // The parent of a bare file name is empty.
     let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -163,7 +163,7 @@ pub struct RememberedFile {
 }
 
 impl RememberedFile {
-    /// Creates the handle of the file at `path`, which need not exist.
+    /// Creates a handle for the file at `path`, which need not exist.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path }
@@ -219,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("progress.json");
         fs::write(&path, "first").unwrap();
-        // A directory takes the place of the temporary file, so that writing it fails.
+        // A directory takes the place of the temporary file, so that the write fails.
         let temporary = format!("{}.{}.new", path.display(), std::process::id());
         fs::create_dir(&temporary).unwrap();
         let error = replace(&path, b"second").unwrap_err();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_takes_no_files_is_named() {
-        // A kernel file system rejects new files of any user, including root, which ignores permissions.
+        // A kernel file system rejects new files from any user, including root, who ignores permissions.
         let path = Path::new("/proc/self");
         if !path.exists() {
             return;

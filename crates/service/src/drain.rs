@@ -1,4 +1,4 @@
-//! Graceful shutdown: one signal on which a process finishes its work, uploads results and exits.
+//! Graceful shutdown: a signal after which a process finishes the work, uploads results and exits.
 
 use std::io::{self, PipeReader, Read};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A signal to all parts of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM, on SIGHUP and, with `--exit-with-parent`, when standard input closes because the
+/// It fires on SIGINT, SIGTERM and SIGHUP and, with `--exit-with-parent`, when standard input closes because the
 /// supervisor has exited.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
@@ -18,8 +18,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Creates a drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in
-    /// another process.
+    /// Creates a drain that fires only on [`start`](Self::start): for tests and for parts embedded in another process.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +38,7 @@ impl Drain {
         self.token.cancelled().await;
     }
 
-    /// The underlying token, for functions that take one.
+    /// Returns the underlying token, for functions that take a token.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
@@ -51,7 +50,7 @@ impl Drain {
     pub fn pipe(&self) -> io::Result<DrainPipe> {
         let (reader, writer) = io::pipe()?;
         let token = self.token.clone();
-        // The task ends with the runtime at the latest, which closes the pipe as well.
+        // The task stops with the runtime at the latest, which closes the pipe as well.
         tokio::spawn(async move {
             token.cancelled_owned().await;
             drop(writer);
@@ -59,15 +58,14 @@ impl Drain {
         Ok(DrainPipe(Arc::new(reader)))
     }
 
-    /// Fires on SIGINT, SIGTERM and SIGHUP, the last unless this process was started to ignore it, as nohup does. Must
-    /// be called on a tokio runtime.
+    /// Fires on SIGINT, SIGTERM and SIGHUP. SIGHUP is excluded if this process was started to ignore it, as by nohup.
+    /// Must be called on a tokio runtime.
     pub fn on_signals(&self) -> std::io::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = if is_ignored(libc::SIGHUP) { None } else { Some(signal(SignalKind::hangup())?) };
         let drain = self.clone();
-        // The task is owned by the runtime: it ends with the process, and must keep handling signals while the process
-        // drains.
+        // The runtime owns the task, which must keep handling signals while the process drains.
         tokio::spawn(async move {
             loop {
                 let name = tokio::select! {
@@ -82,7 +80,8 @@ impl Drain {
         Ok(())
     }
 
-    /// Fires when `input` ends. It uses a plain thread, because a blocked read would delay the shutdown of the runtime.
+    /// Fires at the end of `input`. It uses a plain thread, because a blocked read would delay the shutdown of the
+    /// runtime.
     pub fn on_end_of(&self, mut input: impl Read + Send + 'static) -> std::io::Result<()> {
         let drain = self.clone();
         let watch = move || {
@@ -98,8 +97,8 @@ impl Drain {
     }
 }
 
-/// A pipe that is closed by a [`Drain`]: for threads that wait in `poll`. Polling it reports an event once the signal
-/// has fired, and no byte is ever read from it.
+/// A pipe that a [`Drain`] closes, for threads that wait in `poll`. A poll reports an event once the signal has
+/// fired; no byte is ever read.
 #[derive(Debug, Clone)]
 pub struct DrainPipe(Arc<PipeReader>);
 
@@ -109,7 +108,7 @@ impl AsFd for DrainPipe {
     }
 }
 
-/// Resolves once the signal is received; never without one.
+/// Resolves once the signal is received; never without a signal.
 async fn received(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => {
@@ -119,7 +118,7 @@ async fn received(signal: Option<&mut Signal>) {
     }
 }
 
-/// Returns true if this process ignores a signal, which it inherits from the process that started it.
+/// Returns true if this process ignores a signal, as inherited from the process that started it.
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: without a new action, the call only writes the current one, which is read only after a success.

@@ -1,6 +1,7 @@
-//! NVIDIA GPUs, read through NVML, the library of their driver.
+//! NVIDIA GPUs, read through NVML, the driver's library.
 //!
-//! The library is opened at run time, so one program serves machines with and without it. Start reading at [`Gpus`].
+//! The library is opened at run time, so that one program serves machines with and without it. Start reading at
+//! [`Gpus`].
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
@@ -8,32 +9,32 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-/// The major version of the NVIDIA driver from which on CUDA 13 works.
+/// Minimum major version of the NVIDIA driver for CUDA 13.
 pub const DRIVER_MAJOR_MIN: u32 = 580;
-/// The compute capability from which on libtorch has kernels.
+/// Minimum compute capability with kernels in libtorch.
 pub const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 
-/// A GPU and its load at one time. A value that the driver does not report is `None`.
+/// A GPU with the load at one time. A value that the driver does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Gpu {
-    /// The index in NVML and in `nvidia-smi`: by PCI bus, all GPUs of the machine or container.
+    /// Index in NVML and in `nvidia-smi`: by PCI bus, over all GPUs of the machine or container.
     pub index: usize,
-    /// The model, such as `NVIDIA H100 80GB HBM3`.
+    /// Model, such as `NVIDIA H100 80GB HBM3`.
     pub name: String,
-    /// The identity, such as `GPU-8f5c…`; empty if the driver does not report it.
+    /// Identity, such as `GPU-8f5c…`; empty if the driver does not report it.
     pub uuid: String,
-    /// The version of the driver, such as `580.82.07`.
+    /// Driver version, such as `580.82.07`.
     pub driver: String,
-    /// The compute capability, such as 9.0.
+    /// Compute capability, such as 9.0.
     pub compute_capability: Option<ComputeCapability>,
-    /// The memory of the device.
+    /// Memory of the device.
     pub memory_total_bytes: Option<u64>,
-    /// The memory that all processes and the driver hold.
+    /// Memory held by all processes and the driver.
     pub memory_used_bytes: Option<u64>,
-    /// The memory that this process holds. The driver knows process ids of the host only, so in a container with its
-    /// own process ids this is `None`.
+    /// Memory held by this process. The driver only knows process ids of the host, so that this is `None` in a
+    /// container with separate process ids.
     pub memory_held_bytes: Option<u64>,
-    /// The share of the driver's last sampling period (0.2 to 1 s) in which at least one kernel ran, of any process.
+    /// Share of the driver's last sampling period (0.2 to 1 s) in which at least one kernel of any process ran.
     pub busy_share: Option<f64>,
 }
 
@@ -48,9 +49,9 @@ impl Gpu {
 /// The generation of a GPU's instruction set. Versions compare in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct ComputeCapability {
-    /// The digits before the dot.
+    /// Digits before the dot.
     pub major: u32,
-    /// The digits after it.
+    /// Digits after the dot.
     pub minor: u32,
 }
 
@@ -60,17 +61,17 @@ impl std::fmt::Display for ComputeCapability {
     }
 }
 
-/// Bytes per second between the host and a GPU over its bus, of all processes. A value that the driver does not report
-/// is `None`.
+/// Bytes per second between the host and a GPU over the bus, for all processes. A value that the driver does not
+/// report is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Transfers {
-    /// To the GPU.
+    /// Bytes per second to the GPU.
     pub uploaded_per_second: Option<f64>,
-    /// From the GPU.
+    /// Bytes per second from the GPU.
     pub downloaded_per_second: Option<f64>,
 }
 
-/// An open NVML. Opening takes milliseconds and a reading much less, so a process that reads repeatedly keeps this.
+/// An open NVML. Opening takes milliseconds and a reading much less, so that repeated readings should keep this value.
 #[derive(Debug)]
 pub struct Gpus {
     nvml: Nvml,
@@ -81,7 +82,7 @@ impl Gpus {
     /// Opens NVML.
     ///
     /// # Errors
-    /// The reason, for a person to read: the library is missing, or the driver does not answer.
+    /// The library is missing, or the driver does not respond; the text is for a person to read.
     pub fn open() -> Result<Self, String> {
         if cfg!(target_os = "macos") {
             return Err("macOS has no NVIDIA driver".to_owned());
@@ -91,10 +92,10 @@ impl Gpus {
         Ok(Self { nvml, driver })
     }
 
-    /// Reads every GPU, in the order of their indices. A GPU that does not answer is left out.
+    /// Reads every GPU, by index. A GPU that does not respond is left out.
     ///
     /// # Errors
-    /// If the driver no longer answers.
+    /// The driver no longer responds.
     pub fn read(&self) -> Result<Vec<Gpu>, String> {
         let count = self.nvml.device_count().map_err(|error| format!("the NVIDIA driver lists no GPUs: {error}"))?;
         Ok((0..count).filter_map(|index| self.gpu(index)).collect())
@@ -136,27 +137,27 @@ impl Gpus {
 /// Reads every GPU once; [`Gpus`] reads repeatedly.
 ///
 /// # Errors
-/// Those of [`Gpus::open`] and [`Gpus::read`]. A machine without an NVIDIA driver is one of them.
+/// As [`Gpus::open`] and [`Gpus::read`]; a machine without an NVIDIA driver is an error.
 pub fn gpus() -> Result<Vec<Gpu>, String> {
     Gpus::open()?.read()
 }
 
-/// The GPU that a program sees as CUDA device `ordinal`, where `visible` is the value of `CUDA_VISIBLE_DEVICES`.
+/// Returns the GPU that a program sees as CUDA device `ordinal`; `visible` is the value of `CUDA_VISIBLE_DEVICES`.
 ///
-/// CUDA numbers the visible devices from zero, in the order of the variable; without it, the fastest comes first, which
-/// is the order of NVML where all GPUs are of one model. `None` if the variable hides the device or names a partition
-/// of a GPU.
+/// CUDA numbers the visible devices from zero, in the order of the variable. Without the variable, the fastest comes
+/// first, which is the order of NVML if all GPUs are of one model. `None` if the variable hides the device or names a
+/// partition of a GPU.
 #[must_use]
 pub fn of_cuda<'a>(gpus: &'a [Gpu], ordinal: usize, visible: Option<&str>) -> Option<&'a Gpu> {
     let Some(visible) = visible else { return gpus.get(ordinal) };
     let named = visible.split(',').map(str::trim).nth(ordinal).filter(|named| !named.is_empty())?;
     let by_index = |index: usize| gpus.iter().find(|gpu| gpu.index == index);
-    // CUDA accepts any unambiguous beginning of an identity.
+    // CUDA accepts any unambiguous prefix of an identity.
     let by_identity = || gpus.iter().find(|gpu| named.starts_with("GPU-") && gpu.uuid.starts_with(named));
     named.parse().ok().map_or_else(by_identity, by_index)
 }
 
-/// The memory that process `id` holds; `None` if it is not listed with its memory.
+/// Returns the memory held by process `id`; `None` if it is not listed, or listed without memory.
 fn held(listed: &[ProcessInfo], id: u32) -> Option<u64> {
     let of_process = listed.iter().filter(|process| process.pid == id);
     of_process.fold(None, |held, process| match process.used_gpu_memory {
@@ -165,7 +166,7 @@ fn held(listed: &[ProcessInfo], id: u32) -> Option<u64> {
     })
 }
 
-/// Describes why NVML cannot be opened, with what to do where that is known.
+/// Describes the reason why NVML cannot be opened, with a remedy if one is known.
 fn unopened(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(_) => {
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(capability(7, 5).to_string(), "7.5");
     }
 
-    /// Holds on every machine: one without a driver gives a reason, one with a driver complete readings.
+    /// Passes on every machine: without a driver there is a reason, with a driver complete readings.
     #[test]
     fn this_machine_lists_its_gpus_or_gives_a_reason() {
         match gpus() {

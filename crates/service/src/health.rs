@@ -1,6 +1,6 @@
 //! The progress of the threads of a process, for `/healthz` and for metrics.
 //!
-//! A thread that works beats at each step; a thread that waits for another thread or process is alive however long.
+//! A thread at work beats at each step. A thread that waits for another thread or process is alive for any time.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use metrics::{describe_gauge, gauge};
 
-/// The health of a process: of each thread that has a [`Heartbeat`]. Cheap to clone; without heartbeats it is healthy.
+/// The health of a process: of each thread with a [`Heartbeat`]. Cheap to clone; healthy without heartbeats.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     threads: Arc<Mutex<Vec<Thread>>>,
@@ -24,7 +24,7 @@ struct Thread {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// The time of the last beat.
+    /// Time of the last beat.
     Beating(Instant),
     /// The thread waits for other threads or processes.
     Waiting,
@@ -32,15 +32,15 @@ enum State {
     Panicked,
 }
 
-/// The heartbeat of one thread, which counts as ended when this is dropped.
+/// The heartbeat of one thread; the drop marks the thread as finished.
 #[derive(Debug)]
 pub struct Heartbeat {
     state: Arc<Mutex<State>>,
 }
 
 impl Health {
-    /// Adds a thread, which beats from now on: a pause of more than `stalled_after` is a stall. Threads of one kind
-    /// have one name.
+    /// Adds a thread that beats from now on; a pause longer than `stalled_after` is a stall. Threads of one kind
+    /// share a name.
     pub fn heartbeat(&self, name: &'static str, stalled_after: Duration) -> Heartbeat {
         let state = Arc::new(Mutex::new(State::Beating(Instant::now())));
         let thread = Thread { name, stalled_after, state: Arc::clone(&state) };
@@ -67,7 +67,7 @@ impl Health {
         }
     }
 
-    /// The threads that cannot do their work at `now`, with the reason; `None` if there are none.
+    /// Returns the threads that cannot work at `now`, with reasons; `None` if there are none.
     pub fn problem(&self, now: Instant) -> Option<String> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let problems: Vec<String> = threads.iter().filter_map(|thread| thread.problem(now)).collect();
@@ -199,7 +199,7 @@ mod tests {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let health = Health::default();
         let _tables = health.heartbeat("tables", LIMIT);
-        // The longest pause counts among threads of one name.
+        // Among threads of one name, the longest pause counts.
         drop(health.heartbeat("tables", LIMIT));
         drop(health.heartbeat("log", LIMIT));
         metrics::with_local_recorder(&recorder, || health.publish(Instant::now() + LIMIT));

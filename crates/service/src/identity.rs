@@ -3,27 +3,27 @@
 use crate::config::RunSection;
 use crate::machine;
 
-/// The version of the package. The commit is appended if the build had `ZEROFLEET_COMMIT` in its environment.
+/// Version of the package. The commit is appended if the build had `ZEROFLEET_COMMIT` in the environment.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const COMMIT: Option<&str> = option_env!("ZEROFLEET_COMMIT");
 
 /// The fields that identify a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The role: `actor`, `replay-server` and so on.
+    /// Role of the process: `actor`, `replay-server` and so on.
     pub role: &'static str,
-    /// The name of the run.
+    /// Name of the run.
     pub run: String,
-    /// The game.
+    /// Name of the game.
     pub game: String,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
-    /// The host name and the process id.
+    /// Host name and process id.
     pub instance: String,
 }
 
 impl Identity {
-    /// Returns the identity of this process. The run is called `name`, or after its folder if `name` is empty.
+    /// Returns the identity of this process. The run is called `name`, or after the run directory if `name` is empty.
     pub(crate) fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
         let folder = || run.directory.file_name().map(|folder| folder.to_string_lossy().into_owned());
         let run_name = if name.is_empty() { folder().unwrap_or_else(|| "default".to_owned()) } else { name.to_owned() };
@@ -40,7 +40,7 @@ impl Identity {
     }
 }
 
-/// The program's version: `0.3.0`, or `0.3.0+1a2b3c4`.
+/// Returns the program's version: `0.3.0`, or `0.3.0+1a2b3c4`.
 #[must_use]
 pub fn version() -> String {
     match COMMIT {

@@ -1,13 +1,13 @@
-//! The variables of this process that programs of others inherit: environments in Python and engines.
+//! Variables of this process that third-party programs inherit: environments in Python and engines.
 //!
-//! Credentials are passed to processes in variables, such as the keys of an archive, and a program that another party
-//! wrote needs none of them. The list is one of what is passed, since secrets cannot be listed. It prevents leaks by
-//! accident and is no sandbox: such a program has the files and the processes of its user.
+//! Variables also carry credentials, such as the keys of an archive, which no third-party program needs. The list
+//! names what is passed, since secrets cannot be listed. It prevents accidental leaks but is no sandbox: such a
+//! program has access to the files and processes of the user.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// The names that are passed.
+/// Names that are passed.
 const NAMES: &[&str] = &[
     "CONDA_DEFAULT_ENV",
     "CONDA_PREFIX",
@@ -37,7 +37,7 @@ const NAMES: &[&str] = &[
     "XAUTHORITY",
 ];
 
-/// The beginnings of further names that are passed: interpreter, loader, locale, desktop, devices and threads.
+/// Prefixes of further names that are passed: interpreter, loader, locale, desktop, devices and threads.
 const PREFIXES: &[&str] = &[
     "CUDA_",
     "DYLD_",
@@ -63,7 +63,7 @@ const PREFIXES: &[&str] = &[
     "XDG_",
 ];
 
-/// Lets a command inherit nothing but harmless variables, and those of the names `more`. Variables that are set on the
+/// Lets a command inherit only harmless variables, and the variables named in `more`. Variables that are set on the
 /// command afterwards are added.
 pub fn restrict<'a>(command: &'a mut Command, more: &[String]) -> &'a mut Command {
     command.env_clear();
@@ -71,7 +71,7 @@ pub fn restrict<'a>(command: &'a mut Command, more: &[String]) -> &'a mut Comman
 }
 
 fn is_passed(name: &OsStr, more: &[String]) -> bool {
-    // A name that is no text is in no list.
+    // No list contains a name that is not UTF-8.
     let Some(name) = name.to_str() else { return false };
     NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_restricted_command_has_the_path_of_this_process_and_nothing_of_the_build() {
-        // Cargo sets its variables for every test.
+        // Cargo sets several variables for every test.
         assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
         let mut command = Command::new("env");
         let output = restrict(&mut command, &[]).env("ADDED", "yes").output().unwrap();

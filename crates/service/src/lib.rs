@@ -1,12 +1,12 @@
 //! The runtime of every process of the fleet: configuration, logs, metrics, traces, health probes and graceful
 //! shutdown.
 //!
-//! Every process parses its command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and
-//! drains ([`Drain`]). [`run`] performs all of it except building and running, which a process passes as a closure that
-//! takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Health`] and [`Readiness`],
-//! [`Probe`] queries them, [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share,
-//! [`trace`] records spans, [`reasons`] bounds the texts in labels of metrics, and [`ConfigError`] names the key of
-//! every invalid value. Start reading at [`run`].
+//! Every process parses the command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and
+//! drains ([`Drain`]). [`run`] performs all steps except building and running, which a process passes as a closure
+//! that takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Health`] and
+//! [`Readiness`], and [`Probe`] queries them. [`SecuritySection`] and [`TelemetrySection`] are the sections that all
+//! processes share, [`trace`] records spans, [`reasons`] bounds the texts in metric labels, and [`ConfigError`] names
+//! the key of every invalid value. Start reading at [`run`].
 //!
 //! The crate does not depend on games, tensors or messages. It is the only crate at its level that reads the
 //! environment, files and signals.

@@ -1,22 +1,22 @@
-//! The identity of the machine.
+//! The identity of the machine: host name, CPU, cores and memory.
 
 use std::fs;
 use std::process::Command;
 
-/// The model of the CPU as reported by the system, or `unknown`.
+/// Returns the model of the CPU as reported by the system, or `unknown`.
 #[must_use]
 pub fn cpu_model() -> String {
     let listed = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
     listed.or_else(|| system_control("machdep.cpu.brand_string")).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The number of cores that this process may use.
+/// Returns the number of cores that this process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The memory of this machine in bytes, or the smaller limit of its container; `None` if the system does not report it.
+/// Returns the memory of this machine in bytes, or a smaller container limit; `None` if the system does not report it.
 #[must_use]
 pub fn memory_bytes() -> Option<u64> {
     let read = |path| fs::read_to_string(path).ok();
@@ -27,40 +27,40 @@ pub fn memory_bytes() -> Option<u64> {
     Some(limits.fold(total, u64::min))
 }
 
-/// The peak resident memory of this process in bytes; `None` if the system does not report it.
+/// Returns the peak resident memory of this process in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
     listed_bytes(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// The bytes that Linux lists in a line such as `VmRSS:     1234 kB`.
+/// Returns the bytes in a line of a Linux listing such as `VmRSS: 1234 kB`.
 #[must_use]
 pub fn listed_bytes(text: &str, key: &str) -> Option<u64> {
     let kibibytes = text.lines().find_map(|line| line.strip_prefix(key))?.trim().strip_suffix("kB")?;
     kibibytes.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
-/// Describes the machine by its host name, if it has one, its CPU model and its cores: the key of stored measurements.
+/// Describes the machine by host name, if any, CPU model and cores: the key of stored measurements.
 #[must_use]
 pub fn describe() -> String {
     let name = host_name().map(|name| name + ", ");
     format!("{}{}, {} cores", name.unwrap_or_default(), cpu_model(), cores())
 }
 
-/// The host name that Linux reports.
+/// Returns the host name that Linux reports.
 pub(crate) fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
     (!name.is_empty()).then_some(name)
 }
 
-/// The first model that Linux lists.
+/// Returns the first model in a Linux listing.
 fn model_in(cpuinfo: &str) -> Option<String> {
     let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let mut models = values.filter(|(key, _)| key.trim() == "model name").map(|(_, value)| value.trim());
     models.find(|model| !model.is_empty()).map(str::to_owned)
 }
 
-/// The value of `name` that macOS reports.
+/// Returns the value of `name` that macOS reports.
 fn system_control(name: &str) -> Option<String> {
     let output = Command::new("sysctl").args(["-n", name]).output().ok()?;
     let value = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,4 +1,4 @@
-//! Listening ports, whose errors name a remedy, and reservation of ports for processes that are about to start.
+//! Listening ports with errors that name a remedy, and reservation of ports for processes that are about to start.
 
 mod reserve;
 
@@ -9,16 +9,16 @@ pub use reserve::{ReservedPort, reserve_ports, reserve_wanted};
 use tokio::net::{TcpListener, TcpSocket};
 
 /// The accept backlog. After a restart the whole fleet reconnects at once, and with the standard library's 128 most
-/// connections would be retried; the system lowers this to its own limit.
+/// connections would be retried. The system lowers this to the system limit.
 const BACKLOG: u32 = 4096;
 
 /// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}{remedy}")]
 pub struct BindError {
-    /// The requested address.
+    /// Requested address.
     pub address: SocketAddr,
-    /// The cause and the remedy, preceded by a colon; empty if only the system's error is known.
+    /// Cause and remedy after a colon; empty if only the system's error is known.
     remedy: &'static str,
     /// The system's error, unless `remedy` describes it.
     #[source]
@@ -46,7 +46,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     bound(address)?.listen(BACKLOG)
 }
 
-/// Returns a socket that is bound to `address` and does not listen yet.
+/// Returns a socket that is bound to `address` but does not listen yet.
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The option is set as in `TcpListener::bind`: connections of a previous process may still occupy the port for a
@@ -89,8 +89,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     async fn simultaneous_connections_fit_in_the_backlog_of_a_listener() {
         let bound = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
-        // No connection is accepted, so all of them wait in the backlog. One beyond it would retry its SYN after a
-        // second.
+        // No connection is accepted, so that all of them wait in the backlog. A connection beyond it would retry the
+        // SYN after a second.
         let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut waiting = Vec::new();

@@ -1,23 +1,23 @@
 //! Health probes of a running process, sent by the same binary.
 //!
-//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and need no runtime, no
+//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for the admin server and need no runtime, no
 //! configuration and no logs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The time limit for connecting, and between two reads.
+/// Time limit for connecting, and between two reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum length of the response in bytes; it contains one reason.
+/// Maximum length of the response in bytes; it contains one reason.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
 
-/// The endpoint that is probed.
+/// The probed endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Probe {
     /// `/healthz`: the process is alive.
     Health,
-    /// `/readyz`: the process can do its work.
+    /// `/readyz`: the process can work.
     Ready,
 }
 
@@ -30,7 +30,7 @@ pub enum ProbeError {
     /// There was no connection, or no response in time.
     #[error("{address} does not answer")]
     Away {
-        /// The address that was probed.
+        /// Probed address.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -38,15 +38,15 @@ pub enum ProbeError {
     /// The response is not from an admin port.
     #[error("{address} does not answer as an admin port does")]
     Foreign {
-        /// The address that was probed.
+        /// Probed address.
         address: SocketAddr,
     },
     /// The process is not healthy.
     #[error("{status}: {text}")]
     Unwell {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// The reason in the response.
+        /// Reason in the response.
         text: String,
     },
 }
@@ -55,7 +55,7 @@ impl Probe {
     /// Probes the process with this `--admin` address; returns the response if it is healthy.
     ///
     /// # Errors
-    /// If there is no response, or the process is not healthy.
+    /// There is no response, or the process is not healthy.
     pub fn send(self, admin: SocketAddr) -> Result<String, ProbeError> {
         if admin.port() == 0 {
             return Err(ProbeError::NoPort);
@@ -91,7 +91,7 @@ impl Probe {
     }
 }
 
-/// The address to connect to for a process that listens at `admin`: loopback if that is a wildcard address.
+/// Returns the address for connections to a process that listens at `admin`: loopback instead of a wildcard address.
 fn reachable(admin: SocketAddr) -> SocketAddr {
     let ip = match admin.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -166,7 +166,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // The loop ends when the other end closes the connection.
+            // The loop stops when the other side closes the connection.
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         });
         assert!(Probe::Health.send(address).is_err());

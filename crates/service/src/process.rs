@@ -24,32 +24,32 @@ use crate::{
 const EXIT_FAILURE: u8 = 1;
 /// The exit code for an invalid command line or configuration.
 const EXIT_USAGE: u8 = 2;
-/// The tasks that a worker polls between two looks at its sockets. tokio's default of 61 delays a client that sends
-/// little where others keep all workers busy.
+/// Tasks that a worker polls between two checks of the sockets. tokio's default of 61 delays a client with little
+/// traffic while other clients keep all workers busy.
 const EVENT_INTERVAL: u32 = 16;
-/// The time limit for tasks that outlive the body; after it they are dropped.
+/// Time limit for tasks that outlive the body; the runtime then drops them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The environment that [`run`] passes to the body of a process.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// The name of the process.
+    /// Name of the process.
     pub name: &'static str,
-    /// The address at which to serve gRPC, if the process serves; open it with [`net::bind`].
+    /// Address at which to serve gRPC, if the process serves; open it with [`net::bind`].
     pub listen: SocketAddr,
-    /// The address of the admin port.
+    /// Address of the admin port.
     pub admin: SocketAddr,
-    /// Fires when the process must end: the body then finishes its work, uploads results and returns.
+    /// Fires when the process must exit: the body then finishes the work, uploads results and returns.
     pub drain: Drain,
-    /// The health, to which the body adds the threads that it cannot work without.
+    /// Health of the process; the body adds the threads that it cannot work without.
     pub health: Health,
-    /// The readiness, which the body sets when it can do its work.
+    /// Readiness of the process, which the body sets when it can work.
     pub readiness: Readiness,
     /// Renders the metrics of this process.
     pub metrics: PrometheusHandle,
 }
 
-/// The future of a process from its configuration to its end. It is boxed, so that it is compiled in the crate of the
+/// The future of a process from configuration to exit. It is boxed, so that it is compiled in the crate of the
 /// process, and not again in each crate that waits for it.
 pub type Body = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
@@ -61,8 +61,8 @@ struct Shared {
     telemetry: TelemetrySection,
 }
 
-/// Runs the process `name`, whose help begins with `about`: parses the command line, loads `T` from the preset of its
-/// game, file, environment and command line, opens the admin port, and calls `body` on a runtime.
+/// Runs the process `name`, with `about` at the start of the help. Parses the command line, loads `T` from preset,
+/// file, environment and command line, opens the admin port, and calls `body` on a runtime.
 ///
 /// The exit code is 0 if the body succeeded, 1 if it failed, 2 if the configuration was rejected (also by the body, if
 /// a [`ConfigError`] is in its error chain). An error is printed as one line on standard error. With `--probe` it only
@@ -80,15 +80,15 @@ where
     })
 }
 
-/// A configuration that was loaded, and the body that takes it.
+/// A loaded configuration, with the body that takes it.
 struct Loaded {
     layers: Layers,
-    /// The configuration as [`config::print`] writes it.
+    /// The configuration in the form of [`config::print`].
     printed: Result<String, ConfigError>,
     start: Box<dyn FnOnce(Context) -> Body>,
 }
 
-/// Does what [`run`] says. It is compiled once, and not once per configuration.
+/// Implements [`run`]; compiled once, and not once per configuration.
 fn run_loaded(
     name: &'static str,
     about: &'static str,
@@ -131,7 +131,7 @@ fn try_run(
     let collector = section.collector()?;
     let identity = Identity::new(name, &run, &section.run);
     telemetry::init_tracing(common.log_format, &common.log_level, &identity)?;
-    // Servers use a descriptor for each connection, and clients for each server.
+    // Servers need a descriptor per connection, and clients one per server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
     telemetry::export_start_time();
@@ -157,7 +157,7 @@ fn try_run(
         }
         result
     });
-    // Tasks that run until the drain also end after a body that returned by itself.
+    // Tasks that run until the drain also stop after a body that returned by itself.
     ended.start();
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     if result.is_ok() {
@@ -171,8 +171,8 @@ pub fn chain(error: &anyhow::Error) -> String {
     joined(error).replace('\n', "; ")
 }
 
-/// Formats the whole chain of an error for a terminal: as one line, but what follows an empty line, such as code, keeps
-/// its lines.
+/// Formats the whole chain of an error for a terminal: as one line, except that text after an empty line, such as
+/// code, keeps the line breaks.
 pub fn chain_with_code(error: &anyhow::Error) -> String {
     let text = joined(error);
     let Some((message, code)) = text.split_once("\n\n") else { return text.replace('\n', "; ") };
@@ -183,7 +183,7 @@ fn joined(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        // Some errors repeat their source in their own message; it is printed only once.
+        // Some error messages repeat the source; the repetition is left out.
         if line.ends_with(&text) {
             continue;
         }
@@ -195,7 +195,7 @@ fn joined(error: &anyhow::Error) -> String {
     line
 }
 
-/// Probes a running process and prints its response, which container engines show for unhealthy containers.
+/// Probes a running process and prints the response, which container engines show for unhealthy containers.
 fn run_probe(probe: Probe, admin: SocketAddr) -> ExitCode {
     match probe.send(admin) {
         Ok(text) => {

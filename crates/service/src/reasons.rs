@@ -1,31 +1,32 @@
-//! Texts as values of a label: however many texts a process reports, its metric has a bounded number of series.
+//! Texts as label values: a metric has a bounded number of series, however many texts a process reports.
 //!
 //! Start with [`Reasons::label`].
 
 use std::sync::{Mutex, PoisonError};
 
-/// The number of kinds of texts that a metric distinguishes.
+/// Maximum kinds of texts that a metric distinguishes.
 const KINDS_MAX: usize = 8;
-/// The length at which a text is cut, in characters.
+/// Maximum length of a text in characters; longer texts are cut.
 const LENGTH_MAX: usize = 300;
-/// The label of every kind beyond the first `KINDS_MAX`.
+/// Label of every kind beyond the first `KINDS_MAX`.
 pub const OTHER: &str = "other";
 
-/// The kinds of texts that one metric has reported. Texts that differ in digits only are of one kind.
+/// The kinds of texts that one metric has reported. Texts that differ only in digits are of one kind.
 #[derive(Debug, Default)]
 pub struct Reasons {
-    /// The first text of each kind.
+    /// First text of each kind.
     first: Mutex<Vec<String>>,
 }
 
 impl Reasons {
-    /// Starts without a text.
+    /// Creates the kinds without a text.
     #[must_use]
     pub const fn new() -> Self {
         Self { first: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the label of a text: the first text of its kind, as one line without control characters, or [`OTHER`].
+    /// Returns the label of a text: the first text of the same kind, as one line without control characters, or
+    /// [`OTHER`].
     pub fn label(&self, text: &str) -> String {
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LENGTH_MAX).collect();
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +41,8 @@ impl Reasons {
     }
 }
 
-/// The characters of a text that are no digits: indices and numbers change with every trajectory and version.
+/// Returns the characters of a text except for digits, since indices and numbers change with every trajectory and
+/// version.
 fn kind(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(|c| !c.is_ascii_digit())
 }

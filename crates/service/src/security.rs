@@ -1,6 +1,6 @@
-//! The section `[security]`: the credentials that a server requires of its clients, and those that a client presents.
+//! The section `[security]`: credentials that a server requires from clients, and credentials that a client presents.
 //!
-//! This module holds the keys and the rules that do not depend on file contents; `proto` opens the files and builds
+//! This module holds the keys and the rules that do not depend on file contents. `proto` opens the files and builds
 //! connections and checks from them. Every key is off by default: processes on one machine connect over loopback and
 //! trust each other.
 
@@ -12,38 +12,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// The section `[security]`: certificates and tokens, each as the path of a file that is reloaded when it changes.
+/// The section `[security]`: certificates and tokens, each as the path of a file, reloaded after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecuritySection {
-    /// The server's certificate chain (PEM). If empty, TLS is off.
+    /// Certificate chain of the server (PEM). If empty, TLS is off.
     pub certificate: PathBuf,
-    /// The private key of `certificate` (PEM).
+    /// Private key of `certificate` (PEM).
     pub key: PathBuf,
-    /// The authorities that sign client certificates (PEM). If set, clients must present a certificate.
+    /// Authorities that sign client certificates (PEM). If set, clients must present a certificate.
     pub client_ca: PathBuf,
-    /// Revocation lists of the authorities of `client_ca` (PEM): a client certificate in one of them is not accepted.
+    /// Revocation lists of the authorities in `client_ca` (PEM). A listed client certificate is not accepted.
     pub crl: PathBuf,
-    /// The scopes of client certificates if no tokens are set: on each line a DNS name and its scopes. A certificate
-    /// with another name has the scopes that the service of that name needs.
+    /// Scopes of client certificates if no tokens are set: on each line a DNS name and scopes. A certificate with
+    /// another name has the scopes that the service of that name needs.
     pub client_scopes: PathBuf,
-    /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
+    /// Accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
     pub tokens: PathBuf,
-    /// The time for which files by which clients are known may be unreadable or invalid, in seconds, before the server
+    /// Time in seconds for which files that identify clients may be unreadable or invalid. After it the server
     /// refuses all calls except health checks; 0 means no limit.
     pub unusable_seconds_max: u32,
-    /// The calls that one client may begin per second, counted by its token or else its address; 0 means no limit.
+    /// Calls that one client may start per second, counted by token or else by address; 0 means no limit.
     pub requests_per_second_max: u32,
-    /// True to let a server that requires neither client certificates nor tokens listen on other addresses than
-    /// loopback.
+    /// True to let a server without client certificates and tokens listen on addresses other than loopback.
     pub insecure_bind: bool,
-    /// The authorities that sign server certificates (PEM). Required for `https` endpoints.
+    /// Authorities that sign server certificates (PEM). Required for `https` endpoints.
     pub ca: PathBuf,
-    /// This process's client certificate chain (PEM).
+    /// Client certificate chain of this process (PEM).
     pub client_certificate: PathBuf,
-    /// The private key of `client_certificate` (PEM).
+    /// Private key of `client_certificate` (PEM).
     pub client_key: PathBuf,
-    /// A file that contains only the token that this process sends to servers.
+    /// File that contains only the token that this process sends to servers.
     pub token_file: PathBuf,
 }
 
@@ -57,7 +56,7 @@ impl Default for SecuritySection {
             crl: not_set(),
             client_scopes: not_set(),
             tokens: not_set(),
-            // A person who gets the alert can act, and a credential that was withdrawn is not accepted for long.
+            // A person who gets the alert can act, and a withdrawn credential is not accepted for long.
             unusable_seconds_max: 3600,
             requests_per_second_max: 0,
             insecure_bind: false,
@@ -73,7 +72,7 @@ impl SecuritySection {
     /// Checks, without reading files, that keys which depend on each other are set together.
     ///
     /// # Errors
-    /// [`ConfigError`] names the missing key.
+    /// A key is missing; [`ConfigError`] names it.
     pub fn check(&self) -> Result<(), ConfigError> {
         let needs = |key: &Path, other: &Path, missing: &str, because: &str| {
             if is_set(key) && !is_set(other) {
@@ -92,9 +91,9 @@ impl SecuritySection {
         needs(&self.client_certificate, &self.ca, "ca", "security.client_certificate")
     }
 
-    /// Checks that a server may listen at `address`: on loopback always; on other addresses it must require client
-    /// certificates or tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without
-    /// TLS.
+    /// Checks that a server may listen at `address`. Loopback is always allowed; other addresses require client
+    /// certificates or tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens
+    /// without TLS.
     ///
     /// # Errors
     /// [`ConfigError`] names `security.client_ca` if the server has a certificate, else `security.insecure_bind`.
@@ -129,8 +128,8 @@ impl SecuritySection {
         Err(ConfigError::invalid(key, reason))
     }
 
-    /// Checks that this process can authenticate the server at `endpoint`, which is configured at `key`, and would not
-    /// send its token unencrypted. `endpoint` may be a list separated by commas.
+    /// Checks that this process can authenticate the server at `endpoint`, which is configured at `key`, and would
+    /// not send the token unencrypted. `endpoint` may be a list separated by commas.
     ///
     /// # Errors
     /// [`ConfigError`] names `key` if an endpoint is `https` and `security.ca` is not set, or if an endpoint that is
@@ -158,7 +157,7 @@ impl SecuritySection {
         is_set(&self.certificate)
     }
 
-    /// The scheme of the endpoints of servers with these settings.
+    /// Returns the endpoint scheme of servers with these settings.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.serves_tls() { "https" } else { "http" }
@@ -171,15 +170,15 @@ pub fn is_set(path: &Path) -> bool {
     !path.as_os_str().is_empty()
 }
 
-/// Returns true if `endpoint` is `http` and its host is not known to be this machine, so that other machines could read
-/// the traffic.
+/// Returns true if `endpoint` is `http` and the host is not known to be this machine, so that other machines could
+/// read the traffic.
 #[must_use]
 pub fn is_plain_off_loopback(endpoint: &str) -> bool {
     endpoint.starts_with("http://") && is_off_loopback(endpoint)
 }
 
-/// Returns true if the host of `endpoint` is not known to be this machine. A host name counts as remote unless it is
-/// `localhost`.
+/// Returns true if the host of `endpoint` is not known to be this machine. A host name other than `localhost` counts
+/// as remote.
 #[must_use]
 pub fn is_off_loopback(endpoint: &str) -> bool {
     let is_local = |uri: Uri| {

@@ -1,9 +1,9 @@
-//! Selection of what to remove from a growing history, so that the rest stays spread over all of it:
+//! Selects entries to remove from a growing history, so that the rest stays spread over the whole history:
 //! [`most_dispensable`].
 
-/// Returns the candidate between the two neighbours that are closest in ratio: its removal leaves the smallest gap on a
-/// logarithmic scale. `places` ascend, and candidates are indices into them. The gap of the last place is infinite, so
-/// that it is returned only as the only candidate.
+/// Returns the candidate between the two neighbours that are closest in ratio: removing it leaves the smallest gap on
+/// a logarithmic scale. `places` ascend, and candidates are indices into them. The gap of the last place is infinite,
+/// so that this place is returned only without any other candidate.
 #[must_use]
 pub fn most_dispensable(places: &[u64], candidates: impl Iterator<Item = usize>) -> Option<usize> {
     // Adding one keeps the logarithm of place 0 finite.

@@ -15,18 +15,17 @@ use crate::identity::Identity;
 use crate::trace::Collector;
 use crate::{ConfigError, LogFormat};
 
-/// The buckets of all other histograms, in seconds: three per decade, from a tenth of a millisecond to a hundred
-/// seconds.
+/// Buckets of all other histograms, in seconds: three per decade, from a tenth of a millisecond to a hundred seconds.
 const BUCKETS_SECONDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
     100.0,
 ];
 
-/// The buckets of histograms of ages, in seconds: from a second to a month.
+/// Buckets of age histograms, in seconds: from a second to a month.
 const BUCKETS_AGE_SECONDS: &[f64] =
     &[1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0];
 
-/// The buckets of histograms of policy lag, in weights versions.
+/// Buckets of policy lag histograms, in weights versions.
 const BUCKETS_VERSIONS: &[f64] =
     &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0];
 
@@ -36,9 +35,9 @@ pub enum TelemetryError {
     /// The log directives are invalid.
     #[error("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")]
     Directives {
-        /// The directives as given.
+        /// Directives as given.
         directives: String,
-        /// The parse error.
+        /// Parse error.
         source: tracing_subscriber::filter::ParseError,
     },
     /// A log subscriber is installed already.
@@ -49,15 +48,15 @@ pub enum TelemetryError {
     Metrics(#[source] BuildError),
 }
 
-/// The section `[telemetry]`: the collector of traces and the name of the run. Every process reads it.
+/// The section `[telemetry]`: the trace collector and the name of the run. Every process reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySection {
-    /// The collector's endpoint, OTLP over HTTP: `http://host:4318`. If empty, tracing is off.
+    /// Endpoint of the collector, OTLP over HTTP: `http://host:4318`. If empty, tracing is off.
     pub otlp: String,
-    /// The traced share of games and of training steps, from 0 to 1.
+    /// Traced share of games and of training steps, from 0 to 1.
     pub trace_share: f64,
-    /// The name of the run in log lines, metrics and traces; if empty, the name of its folder.
+    /// Name of the run in log lines, metrics and traces; if empty, the name of the run directory.
     pub run: String,
 }
 
@@ -72,15 +71,15 @@ impl TelemetrySection {
     /// Checks the settings of tracing.
     ///
     /// # Errors
-    /// [`ConfigError`] names the invalid key.
+    /// A key is invalid; [`ConfigError`] names it.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.collector().map(drop)
     }
 
-    /// The collector of traces; `None` if tracing is off.
+    /// Returns the trace collector; `None` if tracing is off.
     ///
     /// # Errors
-    /// [`ConfigError`] names the invalid key.
+    /// A key is invalid; [`ConfigError`] names it.
     pub(crate) fn collector(&self) -> Result<Option<Collector>, ConfigError> {
         if !(0.0..=1.0).contains(&self.trace_share) {
             return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
@@ -124,11 +123,11 @@ fn builder() -> Result<PrometheusBuilder, TelemetryError> {
     builder.map_err(TelemetryError::Metrics)
 }
 
-/// Formats log lines as JSON objects with the identity of the process, so that lines of a whole fleet can be
+/// Formats log lines as JSON objects with the identity of the process, so that the lines of a fleet can be
 /// distinguished.
 struct Labelled<F> {
     inner: F,
-    /// The beginning of each object, with the fields of the identity.
+    /// Start of each object, with the fields of the identity.
     head: String,
 }
 

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd as _};
 /// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// The number of characters in a line.
+    /// Number of characters per line.
     pub columns: usize,
-    /// The number of lines.
+    /// Number of lines.
     pub rows: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Distributed tracing: spans of single games and training steps across all participating processes.
 //!
-//! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so a
-//! thread-local current span would not work. [`root`] returns `None` for all but the sampled share of games, and for
-//! all while tracing is off. Ended spans wait in a bounded queue for the task that sends them to a collector
-//! (`export`); if the queue is full they are dropped. One tracer serves the whole process, like the metrics recorder.
+//! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so that a
+//! thread-local current span would not work. [`root`] returns `None` for all games outside the sampled share, and for
+//! all games while tracing is off. Finished spans wait in a bounded queue for the task that sends them to a collector
+//! (`export`); a full queue drops spans. One tracer serves the whole process, like the metrics recorder.
 //!
 //! This module is independent of the traced work: names and attributes are listed in `docs/traces.md`.
 
@@ -27,10 +27,10 @@ pub use span::{Kind, Span, TraceContext, Value};
 #[cfg(test)]
 mod tests;
 
-/// The capacity of the queue of ended spans, about a megabyte; spans beyond it are dropped and counted.
+/// Capacity of the queue of finished spans, about a megabyte; further spans are dropped and counted.
 pub const QUEUE_SPANS_MAX: usize = 2048;
 
-/// The number of readings of both clocks at the start.
+/// Readings of both clocks at the start.
 const READINGS: usize = 8;
 
 static TRACER: OnceLock<Arc<Tracer>> = OnceLock::new();
@@ -39,7 +39,7 @@ thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
-/// Starts the root span of a new trace, for the sampled share of traces; `None` for all others.
+/// Starts the root span of a new trace, for the sampled share of traces; `None` for all other traces.
 #[must_use]
 pub fn root(name: &'static str) -> Option<Span> {
     TRACER.get()?.root(name)
@@ -51,7 +51,7 @@ pub fn rare(name: &'static str) -> Option<Span> {
     Some(TRACER.get()?.begin(name, None))
 }
 
-/// Starts a span of a trace from another process; `None` without one, or while tracing is off in this process.
+/// Starts a span in a trace from another process; `None` without a trace, or while tracing is off in this process.
 #[must_use]
 pub fn joined(name: &'static str, parent: Option<TraceContext>) -> Option<Span> {
     let parent = parent?;
@@ -67,19 +67,19 @@ pub fn is_on() -> bool {
 /// Runs `work` with `context` as this thread's [`current`] trace.
 pub fn within<T>(context: Option<TraceContext>, work: impl FnOnce() -> T) -> T {
     let before = CURRENT.replace(context);
-    // A panic ends the thread, so that the stale value is never read.
+    // A panic stops the thread, so that the stale value is never read.
     let done = work();
     CURRENT.set(before);
     done
 }
 
-/// The trace context of this thread, set by [`within`].
+/// Returns the trace context of this thread, as set by [`within`].
 #[must_use]
 pub fn current() -> Option<TraceContext> {
     CURRENT.get()
 }
 
-/// Turns tracing on for this process: sends the spans of `share` of all traces that begin here to the collector. Must
+/// Turns tracing on for this process: sends the spans of `share` of all traces that start here to the collector. Must
 /// be called on a runtime, and only once.
 pub(crate) fn start(collector: Collector, share: f64, identity: Identity) -> Exporter {
     let (tracer, spans) = Tracer::new(share);
@@ -90,9 +90,9 @@ pub(crate) fn start(collector: Collector, share: f64, identity: Identity) -> Exp
 /// Creates spans.
 #[derive(Debug)]
 struct Tracer {
-    /// The sampled share of 2^64: a trace is recorded if its random draw lies below.
+    /// Sampled share of 2^64: a trace is recorded if the random draw lies below.
     threshold: u128,
-    /// The seed of the draws, which are hashes of a counter: a hasher's seed is the standard library's only entropy.
+    /// Seed of the draws, which are hashes of a counter: a hasher's seed is the standard library's only entropy.
     seed: RandomState,
     drawn: AtomicU64,
     queue: mpsc::Sender<Message>,
@@ -100,7 +100,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Records `share` of all traces that begin in this process and sends ended spans to the receiver.
+    /// Records `share` of all traces that start in this process, and sends finished spans to the receiver.
     fn new(share: f64) -> (Arc<Self>, mpsc::Receiver<Message>) {
         let (queue, records) = mpsc::channel(QUEUE_SPANS_MAX);
         // A share of 1 records every trace; smaller shares are sampled at random.
@@ -136,7 +136,7 @@ impl Tracer {
     }
 }
 
-/// One moment on both clocks, so that spans of a process keep their order when the wall clock is set.
+/// One moment on both clocks, so that setting the wall clock does not reorder the spans of a process.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     instant: Instant,
@@ -155,7 +155,7 @@ impl Epoch {
         best.map(|(_, epoch)| epoch).expect("it was read at least once")
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns nanoseconds since 1970.
     fn unix_ns(&self, moment: Instant) -> u64 {
         let since = match moment.checked_duration_since(self.instant) {
             Some(later) => self.since_1970.saturating_add(later),

@@ -61,7 +61,7 @@ fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String
     loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
 }
 
-/// Formats one rejection per line, so that their wording can be reviewed together.
+/// Formats one rejection per line, so that the wording can be reviewed together.
 #[allow(clippy::type_complexity, reason = "a table of cases: file, environment, assignments")]
 fn refusals(cases: &[(&str, &[(&str, &str)], &[&str])]) -> String {
     let lines = cases.iter().map(|(file, env, sets)| load(file, env, sets).unwrap_err());
@@ -157,7 +157,7 @@ fn wrong_values_are_refused_with_what_was_expected_and_what_was_got() {
         ("", &[], &["learner.learning_rate=fast"]),
         ("", &[], &["learner.batch=1\nseed = 2"]),
         ("", &[], &["learner.batch="]),
-        // The type is right but the value is not valid for the key; the reason is the deserialiser's message.
+        // The type is right, but the value is not valid for the key; the reason is the deserialiser's message.
         ("[learner]\naugment = false\nbatch = -1", &[], &[]),
         ("", &[], &["learner.augment=false", "learner.optimiser=adam"]),
     ]);
@@ -193,7 +193,7 @@ fn only_keys_with_other_values_differ() {
     assert_eq!(differs[1].before, before.batch.to_string());
 }
 
-/// The preset of `hex-5`, and none for other games.
+/// Returns the preset of `hex-5`, and none for other games.
 fn preset(game: &str) -> Result<&'static str, String> {
     match game {
         "hex-5" => Ok("[learner]\nbatch = 5\naugment = false\n[search]\nanything = 1"),
@@ -230,7 +230,7 @@ fn a_game_without_a_preset_and_a_broken_preset_are_refused_by_name() {
 /// Bytes that are not valid UTF-8.
 const NOT_TEXT: &[u8] = b"\xff";
 
-/// Loads a configuration from an environment of these variables, which are bytes.
+/// Loads a configuration from an environment with these variables, given as bytes.
 fn environment(variables: &[(&str, &[u8])]) -> Result<Fleet, String> {
     let env = variables.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.to_vec())));
     let layers = Sources { file: None, env, sets: vec![] }.layers();

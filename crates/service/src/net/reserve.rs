@@ -9,10 +9,10 @@ use super::bound;
 
 /// A free loopback port for a process to listen on.
 ///
-/// On Linux the port stays bound here, without listening, as long as this value exists: a process that requests this
-/// specific port can listen on it (with [`bind`](super::bind)), and the operating system assigns it to no process that
-/// requests any free port. On other systems a bound port excludes every other process, so it is released at once, and
-/// another process may take it first.
+/// On Linux the port stays bound here, without listening, as long as this value exists. A process that requests this
+/// specific port can listen on it (with [`bind`](super::bind)), but the operating system assigns it to no process
+/// that requests any free port. On other systems a bound port excludes every other process. It is therefore released
+/// at once, and another process may take it first.
 #[derive(Debug)]
 pub struct ReservedPort {
     address: SocketAddr,
@@ -20,17 +20,17 @@ pub struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Returns the port with its loopback address.
+    /// Returns the loopback address with the port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Reserves distinct ports.
+/// Reserves `N` distinct ports.
 ///
 /// # Errors
-/// If no port is free.
+/// No port is free.
 pub fn reserve_ports<const N: usize>() -> io::Result<[ReservedPort; N]> {
     let reserved = reserve_wanted(iter::repeat_n(None, N))?;
     Ok(reserved.try_into().expect("as many ports are reserved as are wanted"))
@@ -39,7 +39,7 @@ pub fn reserve_ports<const N: usize>() -> io::Result<[ReservedPort; N]> {
 /// Reserves ports as [`reserve_ports`] does; each is the wanted port if that is free.
 ///
 /// # Errors
-/// If no port is free.
+/// No port is free.
 pub fn reserve_wanted(wanted: impl Iterator<Item = Option<SocketAddr>>) -> io::Result<Vec<ReservedPort>> {
     let reserve = |wanted: Option<SocketAddr>| match wanted.map(bound) {
         Some(Ok(socket)) => Ok(socket),

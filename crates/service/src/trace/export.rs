@@ -1,6 +1,6 @@
-//! The exporter of spans: gathers a batch, sends it, and backs off exponentially while the collector is unreachable.
+//! Exports spans: gathers a batch, sends it, and backs off exponentially while the collector is unreachable.
 //!
-//! A request is OTLP over HTTP/1.1 on its own connection, since there is at most about one batch per second.
+//! A request is OTLP over HTTP/1.1 on a new connection, since there is at most about one batch per second.
 
 use std::time::Duration;
 
@@ -23,21 +23,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
 
-/// The maximum number of spans per request.
+/// Maximum spans per request.
 const BATCH_SPANS_MAX: usize = 512;
-/// The time for which an ended span waits for others to share its request.
+/// Time for which a finished span waits for more spans to share the request.
 const GATHER_TIME: Duration = Duration::from_secs(1);
-/// The time limit of a request.
+/// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// The shortest and the longest pause after a failed request.
+/// Minimum and maximum pause after a failed request.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// The interval between warnings that the collector is unreachable.
+/// Interval between warnings that the collector is unreachable.
 const WARN_INTERVAL: Duration = Duration::from_secs(300);
-/// The time limit of the final flush when the process ends.
+/// Time limit of the final flush when the process exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The default port of OTLP over HTTP.
+/// Default port of OTLP over HTTP.
 const PORT: u16 = 4318;
-/// The default path of traces.
+/// Default path of traces.
 const PATH: &str = "/v1/traces";
 
 /// A running exporter.
@@ -97,7 +97,7 @@ impl Sending {
                 }
                 Err(ExportError::Away(reason)) if !self.closing.is_cancelled() => {
                     self.warn(&reason);
-                    // While waiting, the queue fills, and spans beyond its capacity are dropped.
+                    // While waiting, the queue fills, and spans beyond the capacity are dropped.
                     tokio::select! {
                         () = sleep(pause) => {}
                         () = self.closing.cancelled() => {}
@@ -119,7 +119,7 @@ impl Sending {
         while batch.len() < BATCH_SPANS_MAX {
             let closing = self.closing.is_cancelled();
             if closing {
-                // No new spans arrive from here on, and queued ones are received at once.
+                // No new spans arrive from here on, and queued spans are received at once.
                 self.records.close();
             }
             let room = BATCH_SPANS_MAX - batch.len();
@@ -154,12 +154,12 @@ impl Sending {
 /// The collector that receives spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector {
-    /// The address as `host:port`.
+    /// Address as `host:port`.
     pub(crate) address: String,
     pub(crate) path: String,
 }
 
-/// The reason that the collector did not accept a batch.
+/// The reason why the collector did not accept a batch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
     /// A retry may succeed.
@@ -174,7 +174,7 @@ impl Collector {
     /// Parses an endpoint as OpenTelemetry's exporters do: without a path, traces go to `/v1/traces`.
     ///
     /// # Errors
-    /// Describes the invalid part.
+    /// The endpoint is invalid; the error describes the invalid part.
     pub(crate) fn parse(endpoint: &str) -> Result<Self, String> {
         let uri: Uri = endpoint.parse().map_err(|_| "is no address: write it like http://127.0.0.1:4318".to_owned())?;
         match uri.scheme_str() {
@@ -218,7 +218,7 @@ impl Collector {
         let status = sender.send_request(request).await.map_err(|error| away(&error))?.status();
         match status {
             status if status.is_success() => Ok(()),
-            // The statuses that OTLP allows to be retried.
+            // The statuses for which OTLP allows a retry.
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE

@@ -9,20 +9,19 @@ use opentelemetry_proto::tonic::trace::v1::{Span as Message, Status};
 
 use super::{Tracer, pair};
 
-/// The relation of a span to other processes: internal, or that of the server or the client of a request.
+/// Relation of a span to other processes: internal, or the server or client side of a request.
 pub type Kind = SpanKind;
 
-/// The maximum length of a text attribute, which prevents peers from making a span arbitrarily large.
+/// Maximum length of a text attribute, so that peers cannot make a span arbitrarily large.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A part of a trace: a name, a start, an end, and attributes. A span that is dropped without being ended is never
-/// sent.
+/// A part of a trace: a name, start and end times, and attributes. A span that is dropped without an end is never sent.
 #[derive(Debug, Clone)]
 pub struct Span {
     tracer: Arc<Tracer>,
     context: TraceContext,
     begun: Instant,
-    /// The message without its times, which are set at the end.
+    /// The message without the times, which are set at the end.
     message: Box<Message>,
 }
 
@@ -45,13 +44,13 @@ impl Span {
         Self { tracer, context, begun: Instant::now(), message: Box::new(message) }
     }
 
-    /// The context under which other processes create child spans.
+    /// Returns the context under which other processes create child spans.
     #[must_use]
     pub fn context(&self) -> TraceContext {
         self.context
     }
 
-    /// The start time.
+    /// Returns the start time.
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.begun
@@ -129,7 +128,7 @@ fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
-/// The trace context of a message, by which spans of several processes form one trace. Only recorded traces are
+/// The trace context of a message, which joins spans of several processes into one trace. Only recorded traces are
 /// propagated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
@@ -137,14 +136,14 @@ pub struct TraceContext {
     pub(super) span: [u8; 8],
 }
 
-/// The length of a `traceparent` of version 00 in bytes.
+/// Length of a `traceparent` of version 00 in bytes.
 const LENGTH: usize = 55;
-/// The flag of a recorded trace.
+/// Flag of a recorded trace.
 const SAMPLED: u8 = 1;
 
 impl TraceContext {
-    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or of a trace that is
-    /// not recorded; none of these is an error.
+    /// Parses a `traceparent` (W3C Trace Context, level 1). `None` if it is missing, malformed or from a trace that
+    /// is not recorded, which is no error.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
@@ -178,7 +177,7 @@ impl fmt::Debug for TraceContext {
     }
 }
 
-/// Parses lower-case digits only, as the recommendation requires.
+/// Parses lower-case hexadecimal digits only, as the recommendation requires.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -56,7 +56,7 @@ fn the_share_of_traces_is_the_configured_one() {
     };
     assert_eq!(begun(1.0), 10_000);
     assert_eq!(begun(0.0), 0);
-    // The expected number is 300, with a standard deviation of 17; the tolerance is six deviations.
+    // The expected number is 300, with a standard deviation of 17; the tolerance is about six deviations.
     let few = begun(0.03);
     assert!((200..400).contains(&few), "{few}");
 }
@@ -131,7 +131,7 @@ fn identity() -> Identity {
     Identity::new("actor", &run, "")
 }
 
-/// A collector with scripted responses, the last of them repeated, and the requests it received.
+/// A collector with scripted responses, of which the last is repeated, and the received requests.
 async fn collector(answers: &'static [StatusCode]) -> (Collector, mpsc::UnboundedReceiver<Bytes>) {
     let (sent, requests) = mpsc::unbounded_channel();
     let count = Arc::new(AtomicU64::new(0));
