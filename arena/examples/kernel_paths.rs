@@ -1,6 +1,6 @@
-//! Measures the effect of lower precision: compares a path of the CPU kernel, by default the fastest, with its portable
-//! float32 path, with trained weights of Connect Four, on all solved positions, and in a match with another path, by
-//! default the fastest of float32. Int8 is calibrated on 128 of the positions.
+//! Measures the effect of lower precision: compares a path of the CPU kernel, by default the fastest, with the
+//! portable float32 path. It uses trained weights of Connect Four on all solved positions, and in a match with
+//! another path, by default the fastest float32 path. Int8 is calibrated on every tenth position.
 //!
 //! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]
 //! [OPPONENT]`

@@ -1,10 +1,10 @@
-//! Plays a weights version of Hex on up to 5 cells a side from every opening against a solver that delays its loss as
-//! long as it can, and against random replies.
+//! Plays a weights version of Hex on up to 5 cells a side from every opening, against a solver that delays a loss as
+//! long as possible, and against random replies.
 //!
-//! An opening is the first stone, on each cell. With the swap rule the second player wins from each of them, and the
-//! version plays it. Where the first player would win without a swap, the version also plays that side after a move of
-//! the opponent that forgoes the swap. The opponent chooses the move after which its loss is latest, and the first
-//! of these. A game is lost if the version lets it win.
+//! An opening is the first stone, on each cell. With the swap rule the second player wins from each opening, and the
+//! version plays this side. If the first player would win without a swap, the version also plays that side, after a
+//! move of the opponent that forgoes the swap. The opponent chooses the move with the latest loss, and the first of
+//! several. A game is lost if the version lets the opponent win.
 //!
 //! `cargo run --release --package arena --example longest_resistance -- runs/NAME/weights/v000181 [SIMULATIONS]
 //! [RANDOM_GAMES]`
@@ -16,7 +16,7 @@
     reason = "a measurement reads its arguments and prints"
 )]
 
-// Of the module only the reader of versions is used here.
+// Only the reader of versions is used here.
 #[allow(dead_code)]
 mod duel;
 
@@ -83,7 +83,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns every opening that is won for one side, after which the version plays that side.
+/// Returns every opening that is won for one side, for the version to play that side.
 fn openings(game: &Hex, oracle: &mut HexOracle) -> Vec<Opening> {
     let mut openings = Vec::new();
     let mut legal = Vec::new();
@@ -97,7 +97,7 @@ fn openings(game: &Hex, oracle: &mut HexOracle) -> Vec<Opening> {
         assert!(best(&mut (0..scores.len())) > Some(0), "with the swap the second player wins");
         openings.push(Opening { actions: vec![first], winner: Player::Second });
         if best(&mut (0..scores.len()).filter(|&action| action != swap)) < Some(0) {
-            // Every reply but the swap loses: the one that loses latest is the first move of the resistance.
+            // Every reply but the swap loses. The reply that loses latest is the first move of the resistance.
             let reply = (0..scores.len()).filter(|&action| action != swap && scores[action].is_some());
             let reply = reply.max_by_key(|&action| (scores[action], std::cmp::Reverse(action))).expect("a legal reply");
             let reply = Action(u16::try_from(reply).expect("an action"));
@@ -107,7 +107,7 @@ fn openings(game: &Hex, oracle: &mut HexOracle) -> Vec<Opening> {
     openings
 }
 
-/// Returns the action with the highest score, which loses latest in a lost position, and the first of several.
+/// Returns the action with the highest score, the first of several. In a lost position, this action loses latest.
 fn most_resistant(oracle: &mut HexOracle, position: &hex::Position) -> Action {
     let scores = oracle.scores(position);
     let best = (0..scores.len()).filter(|&action| scores[action].is_some());
@@ -119,7 +119,7 @@ fn choose(game: &Hex, player: &mut dyn Contestant<Hex>, position: &hex::Position
     Ok(player.choose(game, std::slice::from_ref(position))?[0])
 }
 
-/// Plays a game from an opening; returns whether the version won, and all actions.
+/// Plays a game from an opening. Returns true if the version won, and all actions.
 fn play(
     game: &Hex,
     version: &mut Searcher<'_>,

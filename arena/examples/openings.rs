@@ -1,5 +1,5 @@
-//! Prints solved positions of Connect Four as CSV: `openings SEED OPENINGS OTHERS`, the first number with 8 to 11
-//! stones, each of which takes up to minutes, and the second with 12 stones or more.
+//! Prints solved positions of Connect Four as CSV: `openings SEED OPENINGS OTHERS`. OPENINGS positions have 8 to 11
+//! stones, each of which takes up to minutes; OTHERS positions have 12 or more stones.
 //!
 //! See `crates/games/data/README.md` for the columns.
 

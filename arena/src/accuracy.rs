@@ -7,11 +7,11 @@ use game::Game;
 use crate::contestant::Contestant;
 use crate::solved::{Accuracy, SolvedPosition};
 
-/// The number of positions searched between pauses.
+/// Positions searched between pauses.
 const CHUNK: usize = 100;
 
-/// Returns at most `count_max` of the positions, evenly spaced so that every band keeps its share. The selection is
-/// deterministic.
+/// Returns at most `count_max` of the positions, evenly spaced so that the bands keep the same shares. The selection
+/// is deterministic.
 pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {
@@ -22,11 +22,11 @@ pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<So
     positions.into_iter().enumerate().filter(|(index, _)| is_taken(*index)).map(|(_, position)| position).collect()
 }
 
-/// Measures the accuracy of `contestant` on `positions`; `None` if `pause`, called between chunks, stopped the
+/// Measures the accuracy of `contestant` on `positions`. `pause` is called between chunks; `None` if it stopped the
 /// measurement.
 ///
 /// # Errors
-/// If an evaluator fails.
+/// An evaluator fails.
 pub(crate) fn measure<G: Game>(
     game: &G,
     positions: &[SolvedPosition],
@@ -82,8 +82,8 @@ mod tests {
         assert!(subset(all, 0).is_empty());
     }
 
-    /// Random play keeps the outcome in 37 % of the bundled positions. All are scored; the tolerance is five standard
-    /// errors of that many coin tosses.
+    /// Random play keeps the outcome in 37 % of the bundled positions. All of them are scored; the tolerance is five
+    /// standard errors of equally many coin tosses.
     #[test]
     fn random_play_is_measured_at_its_known_accuracy() {
         let all = positions();

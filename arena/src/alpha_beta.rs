@@ -1,6 +1,6 @@
 //! An opponent of fixed strength: alpha-beta search (Knuth and Moore 1975) to a fixed depth.
 //!
-//! Positions at that depth have the heuristic value of their game. Start with [`AlphaBetaMover`].
+//! At that depth, positions have the game's heuristic value. Start with [`AlphaBetaMover`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,19 +11,19 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::contestant::Contestant;
 
-/// The value of a win at the depth of the search; an earlier one has a larger value.
+/// Value of a win at the depth of the search; an earlier win has a larger value.
 const WIN: i32 = 2 * HEURISTIC_MAX;
 
-/// An absolute value above that of every position.
+/// Absolute value above every position's.
 const INFINITE: i32 = 2 * WIN;
 
-/// The number of positions in the table of a search. A full table takes no new position.
+/// Maximum positions in the table of a search. A full table takes no new position.
 const TABLE_MAX: usize = 1 << 20;
 
-/// Searches with alpha-beta and the heuristic value of the game, instead of a network and playouts.
+/// Searches with alpha-beta and the game's heuristic value, instead of a network or playouts.
 ///
-/// Of several best actions it plays a random one, so that its games differ. In a game without a heuristic value it
-/// avoids losses within its depth, and plays at random otherwise.
+/// It plays a random action of several best actions, so that games differ. In a game without a heuristic value it
+/// avoids losses within the search depth, and otherwise plays at random.
 #[derive(Debug)]
 pub struct AlphaBetaMover {
     depth: u8,
@@ -31,10 +31,10 @@ pub struct AlphaBetaMover {
 }
 
 impl AlphaBetaMover {
-    /// Creates a player that searches `depth` plies, of which its own action is the first.
+    /// Creates a player that searches `depth` plies, including the player's own action.
     ///
     /// # Panics
-    /// If the depth is 0.
+    /// `depth` is 0.
     #[must_use]
     pub fn new(depth: u8, rng: ChaCha8Rng) -> Self {
         assert!(depth > 0, "a search of no ply has no action");
@@ -52,8 +52,8 @@ impl<G: Game> Contestant<G> for AlphaBetaMover {
     }
 }
 
-/// The values that a search distinguishes: it returns the exact value of a position between both ends, and a bound
-/// beyond the end otherwise.
+/// The values that a search distinguishes: values between the bounds are exact; otherwise the search returns a bound
+/// beyond the window.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     low: i32,
@@ -63,7 +63,7 @@ struct Window {
 impl Window {
     const FULL: Self = Self { low: -INFINITE, high: INFINITE };
 
-    /// Returns the window of the other player.
+    /// Returns the window from the other player's point of view.
     fn reversed(self) -> Self {
         Self { low: -self.high, high: -self.low }
     }
@@ -72,7 +72,7 @@ impl Window {
 /// The search of one position.
 struct Search<'a, G> {
     game: &'a G,
-    /// The bounds of the value for the player to move, by [hash](Game::hash) and remaining depth.
+    /// Bounds of the value for the player to move, by [hash](Game::hash) and remaining depth.
     table: HashMap<(u64, u8), Window>,
 }
 
@@ -81,13 +81,13 @@ impl<'a, G: Game> Search<'a, G> {
         Self { game, table: HashMap::new() }
     }
 
-    /// Returns the legal actions with the highest value of a search of `depth` plies, in ascending order.
+    /// Returns the legal actions with the highest value in a search of `depth` plies, in ascending order.
     fn best_actions(&mut self, position: &G::Position, depth: u8) -> Vec<Action> {
         let player = self.game.to_move(position);
         let mut best = Vec::new();
         let mut highest = -INFINITE;
         for (action, next) in self.children(position, depth) {
-            // One below the highest value, so that an equal one is exact as well.
+            // One below the highest value, so that equal values are also exact.
             let window = Window { low: highest - 1, high: INFINITE };
             let value = self.value_for(&next, player, depth - 1, window);
             if value > highest {
@@ -102,7 +102,7 @@ impl<'a, G: Game> Search<'a, G> {
         best
     }
 
-    /// Returns the value of a position for one of the players, by a search of `depth` more plies.
+    /// Returns the value of a position for `player`, from a search of `depth` more plies.
     fn value_for(&mut self, position: &G::Position, player: Player, depth: u8, window: Window) -> i32 {
         if let Some(outcome) = self.game.outcome(position) {
             return value_of(outcome, player, depth);
@@ -149,7 +149,7 @@ impl<'a, G: Game> Search<'a, G> {
     }
 
     /// Returns the position after each legal action. Before a deeper search they are sorted by descending heuristic
-    /// value for the player to move, so that more of them are left out.
+    /// value for the player to move, so that more positions are pruned.
     fn children(&mut self, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
         let player = self.game.to_move(position);
         let mut legal = Vec::new();
@@ -167,7 +167,7 @@ impl<'a, G: Game> Search<'a, G> {
     }
 }
 
-/// Returns the value of an outcome that is reached `depth` plies before the end of the search.
+/// Returns the value of an outcome `depth` plies before the end of the search.
 fn value_of(outcome: Outcome, player: Player, depth: u8) -> i32 {
     let win = WIN + i32::from(depth);
     match outcome {
@@ -193,7 +193,7 @@ mod tests {
         ChaCha8Rng::seed_from_u64(seed)
     }
 
-    /// The value of a position for a player by plain minimax.
+    /// Returns the value of a position for `player`, by plain minimax.
     fn minimax<G: Game>(game: &G, position: &G::Position, player: Player, depth: u8) -> i32 {
         if let Some(outcome) = game.outcome(position) {
             return value_of(outcome, player, depth);
@@ -222,7 +222,7 @@ mod tests {
             let exact = minimax(game, &position, player, depth);
             let low = exact + rng.random_range(-60..60);
             let window = Window { low, high: low + rng.random_range(1..60) };
-            // One table: what a narrow window leaves there serves the full one.
+            // One table for both: entries from a narrow window serve the full window.
             let mut search = Search::new(game);
             let found = search.value_for(&position, player, depth, window);
             let agrees = match exact {
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn an_earlier_win_is_preferred() {
         let game = TicTacToe::new();
-        // Cell 1 completes the first row; cell 4 wins too, two plies later.
+        // Cell 1 completes the first row; cell 4 also wins, two plies later.
         let position = game.replay(&[0, 3, 2, 5].map(Action)).unwrap();
         assert_eq!(Search::new(&game).best_actions(&position, 9), [Action(1)]);
     }

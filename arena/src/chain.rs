@@ -7,8 +7,8 @@ use game::{
 
 use crate::contestant::Contestant;
 
-/// Each step forward costs one half, except that the last of three pays [`Chain::prize`]. A step back pays nothing. The
-/// episode is cut short after ten steps.
+/// A chain of three steps. Each step forward costs one half, except that the last pays [`Chain::prize`]; a step back
+/// pays nothing. The episode is cut short after ten steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     spec: Spec,
@@ -48,7 +48,7 @@ impl Chain {
         (1 + seed % 7) as f32
     }
 
-    /// Returns an environment whose last reward is not a number.
+    /// Returns an environment in which the last reward is not a number.
     pub(crate) fn broken() -> Self {
         Self { last_pays_nan: true, ..Self::new() }
     }

@@ -19,24 +19,24 @@ use crate::matches;
 use crate::past_versions::Limits;
 use crate::sprt::{self, Sprt};
 
-/// The probabilities of the two errors of a gate's sequential test.
+/// Probability of either error in a gate's sequential test.
 const GATE_ERROR_RATE: f64 = 0.05;
-/// A single episode has no confidence interval.
+/// Minimum of `episodes`: a single episode has no confidence interval.
 const EPISODES_MIN: usize = 2;
-/// All episodes of a version advance together.
+/// Maximum of `episodes`: all episodes of a version advance together.
 const EPISODES_MAX: usize = 65_536;
 
 /// The sections of the run file that the arena reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Game, seed and folder of the run.
+    /// Game, seed and directory of the run.
     pub run: RunSection,
-    /// The environment in Python, if the game is one.
+    /// Environment in Python, if the game is one.
     pub environment: EnvironmentSection,
-    /// The search settings.
+    /// Search algorithm and parameters.
     pub search: SearchSection,
-    /// The settings of strength measurement.
+    /// Strength measurement and the gate.
     pub arena: ArenaSection,
     /// Certificates and tokens.
     pub security: SecuritySection,
@@ -46,34 +46,33 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArenaSection {
-    /// The endpoint of the learner's weights: `http://127.0.0.1:7002`.
+    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`.
     pub weights: String,
-    /// The simulations per move of a weights version, in matches and on solved positions.
+    /// Simulations per move of a weights version, in matches and on solved positions.
     pub simulations: u32,
-    /// The maximum number of solved positions measured per version, spread evenly over those that are bundled with the
-    /// game; 0 measures all. In other games with an oracle, up to 300 are drawn from the seed of the run.
+    /// Maximum number of solved positions per version, spread evenly over the positions bundled with the game; 0
+    /// measures all. Other games with an oracle draw up to 300 from the run's seed.
     pub positions: usize,
-    /// Whether the seed of the run draws the positions with the oracle of the game, also where some are bundled.
+    /// True to draw the positions from the run's seed with the game's oracle, even if the game bundles some.
     pub draw_positions: bool,
-    /// The number of rated games per version.
+    /// Number of rated games per version.
     pub games_per_version: u64,
-    /// The number of openings of a match; each is played from both sides.
+    /// Number of openings per match; each is played from both sides.
     pub openings_per_match: usize,
-    /// In games that are scored by their rewards: the number of evaluation episodes of each version, in place of games.
+    /// Number of evaluation episodes per version, which replace games if the game is scored by rewards.
     pub episodes: usize,
-    /// The maximum number of random plies of an opening.
+    /// Maximum number of random plies in an opening.
     pub opening_plies_max: u16,
-    /// The simulations per move of the opponents that search with random playouts, in any order.
+    /// Simulations per move of opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
-    /// The depths, in plies, of the opponents that search with alpha-beta and the heuristic value of the game, in any
-    /// order.
+    /// Depths in plies of opponents that search with alpha-beta and the game's heuristic value, in any order.
     pub alphabeta: Vec<u8>,
-    /// The number of earlier versions kept as opponents, spread over the run.
+    /// Number of earlier versions kept as opponents, spread over the run.
     pub past_versions: usize,
-    /// The number of best rated versions kept in addition, also as opponents.
+    /// Number of best rated versions that are also kept as opponents.
     pub best_versions: usize,
-    /// The rule by which a version reaches actors and inference servers that fetch their weights from the arena:
-    /// `none`, by which every version does, and the arena serves none; `elo` or `sprt`.
+    /// Rule by which a version reaches actors and inference servers that fetch weights from the arena: `elo` or
+    /// `sprt`. With `none`, every version passes and the arena serves none.
     pub gate: GateKind,
     /// With `gate = "sprt"`: the Elo difference to the accepted version under H0, by which a version is held back.
     pub gate_elo0: f64,
@@ -81,16 +80,16 @@ pub struct ArenaSection {
     pub gate_elo1: f64,
     /// With `gate = "sprt"`: the number of games after which an undecided version is held back.
     pub gate_games_max: u64,
-    /// The shortest time between the starts of two versions' measurements.
+    /// Minimum time in seconds between the starts of two versions' measurements.
     pub version_interval_seconds: f64,
-    /// The share of one core that measuring may use, on average.
+    /// Share of one core that measurements may use, on average.
     pub cpu_share: f64,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
-    /// of the run; a named device that cannot be used is an error.
+    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares the CPU with the first accelerator on the
+    /// run's network; a named device that cannot be used is an error.
     pub device: DevicePreference,
-    /// The preferred precision: `auto`, `f32` or `bf16`.
+    /// Preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
-    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
 }
 
@@ -98,9 +97,9 @@ pub struct ArenaSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
-    /// Every version passes: actors fetch the newest weights from the learner.
+    /// Every version passes: actors fetch the latest weights from the learner.
     None,
-    /// A version passes if its rating after its games is at least that of the accepted version.
+    /// A version passes if, after the rated games, it is rated at least as high as the accepted version.
     Elo,
     /// A version passes once a sequential test finds it stronger than the accepted version.
     Sprt,
@@ -118,25 +117,25 @@ impl Default for ArenaSection {
             games_per_version: 48,
             // 16 concurrent games fill batches that a CPU evaluates well.
             openings_per_match: 8,
-            // Half of the interval of the mean is then about a third of the standard deviation of a return.
+            // Half of the mean's interval is then about a third of a return's standard deviation.
             episodes: 32,
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
-            // Most games have no heuristic value; the presets of those that have one name depths.
+            // Most games have no heuristic value; presets of games that have one name depths.
             alphabeta: Vec::new(),
             past_versions: 4,
             // The best version stays available after the learner has replaced it.
             best_versions: 1,
-            // Versions of a run that learns are stronger than those before, and games to prove it take time.
+            // In a learning run versions become stronger, and games that prove it take time.
             gate: GateKind::None,
-            // A test of 50 points takes some hundred games; a version of equal strength passes half of the time.
+            // A test of 50 points takes some hundred games; an equally strong version passes half of the time.
             gate_elo0: -25.0,
             gate_elo1: 25.0,
             gate_games_max: 1000,
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
             cpu_share: 0.1,
-            // On a GPU it would take turns with self-play, and it may use little of a core.
+            // On a GPU the arena would take turns with self-play, and it may use little of a core.
             device: DevicePreference::Cpu,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,
@@ -147,20 +146,20 @@ impl Default for ArenaSection {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The game.
+    /// The game to measure, with the board.
     pub game: GameKind,
-    /// The evaluation environments, if the game runs outside this process.
+    /// Evaluation environments, if the game runs outside this process.
     pub environment: Option<bridge::Settings>,
-    /// The seed of all random draws, and the run directory.
+    /// Seed of all random draws, and run directory.
     pub run: RunSection,
-    /// The search settings of a weights version.
+    /// Search settings of a weights version.
     pub search: SearchSettings,
-    /// The settings of strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and
-    /// `alphabeta` are ascending without duplicates.
+    /// Strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and `alphabeta`
+    /// are ascending without duplicates.
     pub arena: ArenaSection,
-    /// The shortest time between the starts of two versions' measurements.
+    /// Minimum time between the starts of two versions' measurements.
     pub version_interval: Duration,
-    /// The rule by which versions pass; `None` if all do.
+    /// The rule by which versions pass; `None` if all pass.
     pub(crate) gate: Option<gate::Rule>,
 }
 
@@ -168,7 +167,7 @@ impl Config {
     /// Checks every key and converts the configuration to settings.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that is out of range.
+    /// A key is out of range; [`ConfigError`] names the first.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         self.run.check()?;
         let game = bridge::config::game(&self.run, &self.environment)?;
@@ -214,13 +213,13 @@ impl Config {
 }
 
 impl Settings {
-    /// The settings of a match.
+    /// Returns the settings of a match.
     pub(crate) fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
         matches::Settings { openings: openings_per_match, opening_plies_max }
     }
 
-    /// The numbers of earlier versions that are kept.
+    /// Returns the limits of kept earlier versions.
     pub(crate) fn kept(&self) -> Limits {
         Limits { spread_max: self.arena.past_versions, best_max: self.arena.best_versions }
     }

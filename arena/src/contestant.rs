@@ -1,4 +1,4 @@
-//! The contestants of a match, which choose actions in many positions at once.
+//! Contestants of a match, which choose actions in many positions at once.
 
 use evaluators::Network;
 use game::{Action, Game};
@@ -15,19 +15,19 @@ use weights::WeightsVersion;
 use crate::alpha_beta::AlphaBetaMover;
 use crate::ledger::Player;
 
-/// The largest number of positions evaluated together; larger batches gain nothing on a CPU.
+/// Maximum positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
-/// The number of leaves in flight per tree in a sequential search: one leaf of each position at a time.
+/// Leaves in flight per tree in a sequential search: one leaf per position at a time.
 pub const SEQUENTIAL: usize = 1;
 
-/// The number of leaves in flight per tree in a batched search, in which a few leaves of each position share a batch
-/// because there are too few positions to fill one.
+/// Leaves in flight per tree in a batched search: a few leaves per position share a batch, because there are too few
+/// positions to fill one.
 pub const BATCHED: usize = 4;
 
-/// The search of opponents without a network: pUCT with the constants of AlphaZero, first-play reduction of KataGo.
-/// They are the fixed points of the Elo scale: a change of any value makes ratings of earlier runs incomparable, so
-/// these do not follow the defaults of the search.
+/// Search of opponents without a network: pUCT with AlphaZero's constants, and the first-play reduction of KataGo.
+/// These players are the fixed points of the Elo scale. A change to any value would make ratings from earlier runs
+/// incomparable, so that these values do not follow the defaults of the search.
 const PLAYOUT_SEARCH: SearchSettings = SearchSettings {
     algorithm: SearchAlgorithm::Puct,
     c_base: 19_652.0,
@@ -44,25 +44,25 @@ pub trait Contestant<G: Game> {
     /// Returns a legal action for each of `positions`, none of which is over.
     ///
     /// # Errors
-    /// If the evaluator fails.
+    /// The evaluator fails.
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 
-    /// Returns each action with the value, from −1 to 1, that the player to move is expected to get; `None` if this
-    /// player estimates no values.
+    /// Returns each action with the expected value for the player to move, from −1 to 1; `None` if this player
+    /// estimates no values.
     ///
     /// # Errors
-    /// If the evaluator fails.
+    /// The evaluator fails.
     fn assess(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Assessment>, inference::Error> {
         Ok(self.choose(game, positions)?.into_iter().map(|action| Assessment { action, value: None }).collect())
     }
 }
 
-/// An action that a player chooses, and the value that it expects.
+/// A chosen action with the expected value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assessment {
-    /// The action.
+    /// The chosen action.
     pub action: Action,
-    /// The value for the player to move, from −1 to 1.
+    /// Expected value for the player to move, from −1 to 1.
     pub value: Option<f32>,
 }
 
@@ -87,7 +87,7 @@ impl<G: Game, C: Contestant<G> + ?Sized> Contestant<G> for Box<C> {
 /// Plays uniformly random legal actions.
 #[derive(Debug)]
 pub struct RandomMover {
-    /// The random number generator.
+    /// Random number generator of the moves.
     pub rng: ChaCha8Rng,
 }
 
@@ -110,7 +110,7 @@ pub struct PlayoutMover {
 }
 
 impl PlayoutMover {
-    /// Creates a player with this many simulations per move and fixed search settings, independent of the run.
+    /// Creates a player with this number of simulations per move and fixed search settings, independent of the run.
     #[must_use]
     pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
         Self { settings: analysis(simulations, &PLAYOUT_SEARCH, 1.0, SEQUENTIAL), rng }
@@ -124,7 +124,7 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// Returns the settings of an analysis; with 0 simulations it is one evaluation of the position. `discount` is γ.
+/// Returns the settings of an analysis; with 0 simulations it is one evaluation per position. `discount` is γ.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
@@ -132,11 +132,11 @@ pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves
 
 /// Searches with an evaluator and plays the best action.
 pub struct Searcher<'a> {
-    /// The evaluator.
+    /// Evaluator for all positions.
     pub evaluator: &'a mut dyn Evaluator,
-    /// The search settings.
+    /// Settings of the search.
     pub settings: AnalysisSettings,
-    /// The random number generator of the search.
+    /// Random number generator of the search.
     pub rng: ChaCha8Rng,
 }
 
@@ -168,8 +168,8 @@ impl<G: Game> Contestant<G> for LatentSearcher<'_> {
     }
 }
 
-/// Returns a player that searches with a network: by the rules of the game with an AlphaZero network, in latent states
-/// with a MuZero network.
+/// Returns a player that searches with a network: by the rules with an AlphaZero network, in latent states with a
+/// MuZero network.
 pub fn searcher<'a, G: Game>(
     network: &'a mut Network,
     settings: AnalysisSettings,
@@ -181,7 +181,7 @@ pub fn searcher<'a, G: Game>(
     }
 }
 
-/// Returns a player that needs no weights, the anchors of the Elo scale; `None` for a weights version.
+/// Returns a player that needs no weights, an anchor of the Elo scale; `None` for a weights version.
 pub fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Option<Box<dyn Contestant<G>>> {
     match player {
         Player::Random => Some(Box::new(RandomMover { rng })),

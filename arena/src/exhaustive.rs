@@ -1,7 +1,7 @@
-//! Verification of perfect play by playing one player against every reply, in games as small as tic-tac-toe.
+//! Verifies perfect play: one player meets every reply, in games as small as tic-tac-toe.
 //!
-//! The player must be a function of the position, which a search without noise is; each position is searched once.
-//! Start with [`check`].
+//! The player must be a function of the position, as a search without noise is; each position is searched once. Start
+//! with [`check`].
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ use crate::contestant::Contestant;
 /// The result of playing every line of a game.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The number of positions in which the contestant chose a move.
+    /// Number of positions in which the contestant chose a move.
     pub decisions: usize,
-    /// The number of final positions that it won; a position reached by several lines counts once.
+    /// Number of final positions won by the contestant; a position reached by several lines counts once.
     pub won: usize,
-    /// The number of drawn final positions.
+    /// Number of drawn final positions.
     pub drawn: usize,
-    /// The number of lost final positions.
+    /// Number of lost final positions.
     pub lost: usize,
     /// One lost line, if there is any.
     pub lost_line: Option<Vec<Action>>,
@@ -26,10 +26,10 @@ pub struct Report {
 
 /// Plays `contestant` from both sides against every sequence of replies.
 ///
-/// The game must be small: all positions of one ply are held in memory at once.
+/// The game must be small: memory holds all positions of one ply at once.
 ///
 /// # Errors
-/// If an evaluator fails.
+/// An evaluator fails.
 pub fn check<G: Game>(game: &G, contestant: &mut dyn Contestant<G>) -> Result<Report, inference::Error> {
     let mut report = Report::default();
     for side in [Player::First, Player::Second] {
@@ -115,7 +115,7 @@ mod tests {
     use super::check;
     use crate::contestant::{Contestant, RandomMover};
 
-    /// A perfect player, which searches every line to its end.
+    /// A perfect player, which searches every line to the end.
     struct Minimax;
 
     impl Minimax {
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A player that is perfect except in one position: it leaves the centre after a corner opening.
+    /// A player that is perfect except in one position: it does not take the centre after a corner opening.
     struct OneBlunder;
 
     impl Contestant<TicTacToe> for OneBlunder {

@@ -1,6 +1,6 @@
-//! The decision which weights version actors play with, if the arena decides it: the newest one that has passed.
+//! Decides the weights version of the actors, if the arena has this task: the latest version that passed.
 //!
-//! A version is judged by the games of the ledger alone, so that a restart changes no verdict. Start with `Gate`.
+//! The verdict depends on the games in the ledger alone, so that a restart changes no verdict. Start with `Gate`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use weights::WeightsVersion;
 use crate::ledger::{Ledger, Player};
 use crate::sprt::{Sprt, State};
 
-/// The file of the accepted version in the run directory.
+/// File of the accepted version in the run directory.
 pub const FILE: &str = "gate.json";
 
-/// Reads the accepted version from a file; `None` without one.
+/// Reads the accepted version from a file; `None` without a file.
 ///
 /// # Errors
-/// If the file cannot be read, or is damaged.
+/// The file cannot be read or is damaged.
 pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
     let file = path.display();
     let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
@@ -31,16 +31,16 @@ pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
 /// The rule by which a version passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rule {
-    /// Its rating is at least that of the accepted version once it has played this many games.
+    /// A version passes if, after this number of games, it is rated at least as high as the accepted version.
     Elo {
-        /// The number of games.
+        /// Number of games before the verdict.
         games: u64,
     },
     /// A sequential test of a match against the accepted version accepts H1 within this many games.
     Sprt {
-        /// The test.
+        /// Test of the match against the accepted version.
         sprt: Sprt,
-        /// The number of games, with those that do not count, after which an undecided version does not pass.
+        /// Maximum games, including games that do not count, after which an undecided version does not pass.
         games_max: u64,
     },
 }
@@ -52,7 +52,7 @@ pub(crate) enum Verdict {
     Pending,
     /// Actors play with the version from now on.
     Passes,
-    /// Actors stay with the version before.
+    /// Actors stay with the previous version.
     Fails,
 }
 
@@ -72,20 +72,20 @@ struct Document {
 }
 
 impl Gate {
-    /// Reads the accepted version from a file; without one, no version is accepted yet.
+    /// Reads the accepted version from a file; without a file, no version is accepted yet.
     ///
     /// # Errors
-    /// Those of [`read`].
+    /// As [`read`].
     pub(crate) fn open(rule: Rule, path: &Path) -> anyhow::Result<Self> {
         Ok(Self { rule, path: path.to_owned(), accepted: read(path)? })
     }
 
-    /// Returns the version that actors play with.
+    /// Returns the version of the actors.
     pub(crate) fn accepted(&self) -> Option<WeightsVersion> {
         self.accepted
     }
 
-    /// Returns the opponent of a pending version, if the rule demands one.
+    /// Returns the opponent of a pending version, if the rule demands an opponent.
     pub(crate) fn opponent(&self) -> Option<Player> {
         match self.rule {
             Rule::Elo { .. } => None,
@@ -93,23 +93,23 @@ impl Gate {
         }
     }
 
-    /// Accepts a version, and writes that to the file.
+    /// Accepts a version, and writes the file.
     ///
     /// # Errors
-    /// If the file cannot be written; the version is accepted until the next start.
+    /// The file cannot be written; the version is then accepted until the next start.
     pub(crate) fn accept(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
         self.accepted = Some(version);
         let text = serde_json::to_vec(&Document { accepted: version }).expect("a number has a form in JSON");
         Ok(replace(&self.path, &text)?)
     }
 
-    /// Forgets the accepted version, which cannot be used: the next one passes.
+    /// Forgets an accepted version that cannot be used: the next version passes.
     pub(crate) fn forget(&mut self) {
         self.accepted = None;
     }
 
-    /// Judges a version. The first one passes, and the accepted one has passed; an older one fails, since versions
-    /// never go backwards.
+    /// Judges a version. The first version passes, and the accepted version has passed. An older version fails, since
+    /// versions never go backwards.
     pub(crate) fn verdict(&self, ledger: &Ledger, version: WeightsVersion) -> Verdict {
         let Some(accepted) = self.accepted.filter(|&accepted| accepted != version) else { return Verdict::Passes };
         if version < accepted {
@@ -127,7 +127,8 @@ impl Gate {
                 match sprt.state(results.tally) {
                     State::AcceptH1 => Verdict::Passes,
                     State::AcceptH0 => Verdict::Fails,
-                    // Repeated games are no evidence, but they are games: players that repeat themselves end the test.
+                    // Repeated games are no evidence, but count as games, so that players that repeat themselves end
+                    // the test.
                     State::Continue if results.games() >= games_max => Verdict::Fails,
                     State::Continue => Verdict::Pending,
                 }
@@ -150,7 +151,7 @@ mod tests {
         Rule::Sprt { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
     }
 
-    /// Returns the verdict on version 5 with these results against version 4, which is accepted.
+    /// Returns the verdict on version 5 with these results against the accepted version 4.
     fn verdict(rule: Rule, pairs: [u64; 5]) -> Verdict {
         verdict_on(rule, Results::from(Tally { pairs }))
     }

@@ -1,9 +1,9 @@
-//! Programs that speak the Go Text Protocol, as participants of matches: [`GtpEngine`].
+//! Programs with the Go Text Protocol as participants of matches: [`GtpEngine`].
 //!
-//! An engine is a few processes of one command line. Each plays one game at a time, to its end, and gets each move
-//! once. A process that ends, hangs or breaks the protocol is started again once per game, with all moves of the game.
-//! The rules of this program decide: a move that they do not allow loses the game, and a game in which the engine
-//! refuses a move that they allow is void. Start with [`GtpEngine::start`].
+//! An engine is a few processes of one command line. Each plays one complete game at a time, and gets each move once.
+//! A process that exits, hangs or breaks the protocol is restarted once per game, with all moves of the game. The
+//! rules of this program decide: a move that they forbid loses the game, and a game in which the engine refuses a
+//! move that they allow is void. Start with [`GtpEngine::start`].
 
 mod error;
 mod session;
@@ -22,50 +22,50 @@ use self::session::{Answer, Common, Rules, Session};
 use crate::matches::{Failure, Ongoing, Participant, Reply};
 use crate::notation::Notation;
 
-/// The number of games in a row that an engine loses by failing before the match ends.
+/// Consecutive games that an engine may lose by failing before the match stops.
 const FAILURES_MAX: u32 = 3;
 
-/// The command line of an engine, and the limits of its processes.
+/// The command line of an engine, and limits of the processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name in errors and reports.
+    /// Name in errors and reports.
     pub name: String,
-    /// The program and its arguments.
+    /// The program and arguments.
     pub words: Vec<String>,
-    /// The number of processes, which is that of concurrent games; at least 1.
+    /// Number of processes, and so of concurrent games; at least 1.
     pub processes: usize,
-    /// The longest time for a response; that for the first one of a process is at least a minute.
+    /// Maximum time for a response, except that the first response of a process always has a minute.
     pub response_time_max: Duration,
 }
 
 /// A function that returns true once the match is stopped. The processes are then killed at once.
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The name and the version that an engine gives itself; an empty one if it gives none.
+/// The name and the version that an engine reports; empty if it reports none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The name.
+    /// Name of the engine.
     pub name: String,
-    /// The version.
+    /// Version of the engine.
     pub version: String,
 }
 
-/// A program that plays over the Go Text Protocol. Its processes are killed when it is dropped.
+/// A program that plays over the Go Text Protocol. The drop kills the processes.
 pub struct GtpEngine {
     settings: Settings,
     rules: Rules,
     identity: Identity,
     interrupt: Interrupt,
     sessions: Vec<Session>,
-    /// The number of games since the last one that the engine did not lose by failing.
+    /// Consecutive latest games that the engine lost by failing.
     failures: u32,
 }
 
 impl GtpEngine {
-    /// Starts the first process, asks for its name and version, and sets a game up in it.
+    /// Starts the first process, asks for name and version, and sets a game up there.
     ///
     /// # Errors
-    /// If the protocol has no name for the game, or the process cannot be started or refuses the game.
+    /// The protocol has no name for the game, or the process cannot be started or refuses the game.
     pub fn start(game: &AnyGame, settings: Settings, interrupt: Interrupt) -> Result<Self, Error> {
         let game_name = || game.spec().name.clone();
         let notation = Notation::of(game).ok_or_else(|| Error::Game { game: game_name() })?;
@@ -82,19 +82,19 @@ impl GtpEngine {
         Ok(Self { settings, rules, identity, interrupt, sessions, failures: 0 })
     }
 
-    /// The name and the version that the engine gives itself.
+    /// Returns the name and the version that the engine reports.
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The command line and the limits.
+    /// Returns the command line and the limits.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Gives each game that has no process an idle one.
+    /// Assigns an idle process to each game without a process.
     fn seat(&mut self, games: &[Ongoing<'_, AnyPosition>]) {
         for Ongoing { number, .. } in games {
             if self.sessions.iter().all(|session| session.game() != Some(*number)) {
@@ -104,7 +104,7 @@ impl GtpEngine {
         }
     }
 
-    /// Returns the answer of each game's process. They think at the same time.
+    /// Returns the response of each game's process. The processes think at the same time.
     fn answers(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<(usize, Answer)>, Error> {
         let Self { settings, rules, interrupt, sessions, .. } = self;
         let common = Common { settings, interrupt, rules };

@@ -1,4 +1,4 @@
-//! Storage of all rated games of a run in `ratings.json`, and computation of their ratings. Start with [`Ledger`].
+//! Stores all rated games of a run in `ratings.json`, and computes ratings from them. Start with [`Ledger`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,34 +14,33 @@ use weights::WeightsVersion;
 use crate::rating::{Pairing, Prior, Rating, difference, rate};
 use crate::scale;
 
-/// The greatest depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
+/// Maximum depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
 /// waits.
 pub(crate) const ALPHABETA_DEPTH_MAX: u8 = 14;
 
-/// The version of the file format; other versions are rejected.
+/// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// The results of all games of a run, by pair of players: the lesser player, the greater player, and the results of the
-/// lesser.
+/// All results of a run by pair of players: lesser player, greater player, and results for the lesser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
     results: BTreeMap<(Player, Player), Results>,
 }
 
-/// A player with its rating.
+/// A player with a rating.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rated {
-    /// The player.
+    /// The rated player.
     pub player: Player,
-    /// The rating; random play is at 0.
+    /// Elo rating; random play is at 0.
     pub elo: f64,
-    /// The lower end of its 95 % confidence interval.
+    /// Lower bound of the 95 % confidence interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// The number of its games.
+    /// Number of games of the player.
     pub games: u64,
 }
 
@@ -50,7 +49,7 @@ pub struct Rated {
 struct Document {
     format: u32,
     game: String,
-    /// The ratings, for readers of the file; loading recomputes them from the results.
+    /// Ratings for readers of the file; loading recomputes them from the results.
     ratings: Vec<Rated>,
     results: Vec<ResultLine>,
 }
@@ -60,9 +59,9 @@ struct Document {
 struct ResultLine {
     a: Player,
     b: Player,
-    /// The numbers of openings in whose two games `a` scored 0 to 4 half points.
+    /// Numbers of openings in which `a` scored 0 to 4 half points over both games.
     pairs: Tally,
-    /// The number of further openings, which do not count. Files of earlier releases lack it.
+    /// Number of further openings, which do not count. Files from earlier releases lack it.
     #[serde(default)]
     repeated: u64,
 }
@@ -73,10 +72,10 @@ impl Ledger {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
-    /// Reads the file that `save` wrote; without a file, the ledger is empty.
+    /// Reads the file written by `save`; without a file, the ledger is empty.
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, or belongs to another run or release; such a file is never overwritten.
+    /// The file cannot be read, is damaged, or belongs to another run or release; such a file is never overwritten.
     pub fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
         let file = path.display();
         let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
@@ -98,10 +97,10 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Writes all games, and the ratings that they give, atomically.
+    /// Writes all games and the resulting ratings, atomically.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// The file cannot be written.
     pub(crate) fn save(&self, path: &Path, ratings: &[Rated]) -> anyhow::Result<()> {
         let line = |(&(a, b), results): (&(Player, Player), &Results)| {
             let &Results { tally: pairs, repeated } = results;
@@ -117,7 +116,7 @@ impl Ledger {
     /// Adds the results of `a` in a match against `b`.
     ///
     /// # Panics
-    /// If both are the same player: such games are no evidence.
+    /// `a` and `b` are the same player: such games are no evidence.
     pub fn add(&mut self, a: Player, b: Player, results: impl Into<Results>) {
         assert_ne!(a, b, "a match is between two");
         let results = results.into();
@@ -125,19 +124,19 @@ impl Ledger {
         *self.results.entry(players).or_default() += results;
     }
 
-    /// Returns the number of games, those that do not count too.
+    /// Returns the number of games, including games that do not count.
     pub fn games(&self) -> u64 {
         self.results.values().map(Results::games).fold(0, u64::saturating_add)
     }
 
-    /// Returns the number of games of `player`, those that do not count too.
+    /// Returns the number of games of `player`, including games that do not count.
     pub fn games_of(&self, player: Player) -> u64 {
         let took_part =
             |(&(a, b), results): (&(Player, Player), &Results)| (a == player || b == player).then(|| results.games());
         self.results.iter().filter_map(took_part).fold(0, u64::saturating_add)
     }
 
-    /// Returns the number of games between two players, those that do not count too.
+    /// Returns the number of games between two players, including games that do not count.
     pub fn games_between(&self, a: Player, b: Player) -> u64 {
         self.results.get(&(a.min(b), a.max(b))).map_or(0, Results::games)
     }
@@ -148,16 +147,15 @@ impl Ledger {
         if a < b { results } else { results.reversed() }
     }
 
-    /// Returns the ratings of random play and of all players with games, from all games that count. An opponent
-    /// of known strength keeps it.
+    /// Returns ratings for random play and for all players with games, from all games that count. An opponent of
+    /// known strength keeps that strength.
     pub fn ratings(&self) -> Vec<Rated> {
         let Indexed { players, fixed, pairings } = self.indexed();
         let ratings = rate(players.len(), &fixed, &pairings, Prior::WEAK);
         players.iter().zip(ratings).rev().map(|(&player, rating)| self.rated(player, rating)).collect()
     }
 
-    /// Returns the strength of `player` relative to `other` from all games that count; `None` if one of them has no
-    /// games.
+    /// Returns the strength of `player` relative to `other` from all games that count; `None` if either has no games.
     pub fn difference(&self, player: Player, other: Player) -> Option<Rated> {
         if self.games_of(player) == 0 || self.games_of(other) == 0 {
             return None;
@@ -174,8 +172,7 @@ impl Ledger {
     fn indexed(&self) -> Indexed {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
         let players: BTreeSet<Player> = took_part.chain([Player::Random]).collect();
-        // The newest version first: it has met older ones and the fixed opponents, so that the rows of all versions but
-        // a few are short.
+        // The latest version first. It has met earlier versions and the fixed opponents, so that most rows are short.
         let players: Vec<Player> = players.into_iter().rev().collect();
         let known = players.iter().enumerate();
         let fixed =
@@ -190,11 +187,11 @@ impl Ledger {
     }
 }
 
-/// The games of a ledger by the index of each player.
+/// The games of a ledger by player index.
 struct Indexed {
-    /// The players in descending order.
+    /// Players in descending order.
     players: Vec<Player>,
-    /// The players of known strength, in Elo; random play is one of them.
+    /// Players of known strength, in Elo, including random play.
     fixed: Vec<(usize, f64)>,
     pairings: Vec<Pairing>,
 }
@@ -203,7 +200,7 @@ fn index(players: &[Player], player: Player) -> usize {
     players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
 }
 
-/// A participant of rated games; its name identifies it in files and metrics.
+/// A participant of rated games; the name identifies it in files and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Player {
@@ -211,12 +208,12 @@ pub enum Player {
     Random,
     /// A pUCT search with random playouts instead of a network.
     Playouts {
-        /// The simulations per move.
+        /// Simulations per move.
         simulations: u32,
     },
     /// An alpha-beta search with the heuristic value of the game.
     AlphaBeta {
-        /// The depth of the search, in plies.
+        /// Depth of the search in plies.
         depth: u8,
     },
     /// A weights version of this run, with the arena's search.
@@ -262,18 +259,18 @@ impl FromStr for Player {
     }
 }
 
-/// All games of two players, from the point of view of one of them.
+/// All games between two players, from one player's point of view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Results {
-    /// The results of the openings that count.
+    /// Results of the openings that count.
     pub tally: Tally,
-    /// The number of further openings, which are no evidence because a game repeats an earlier one. They count as games
-    /// played, so that a match between players that repeat themselves ends.
+    /// Number of further openings, which are no evidence because a game repeats an earlier game. They count as games
+    /// played, so that a match between players that repeat themselves comes to an end.
     pub repeated: u64,
 }
 
 impl Results {
-    /// Returns the number of games played, those that do not count too.
+    /// Returns the number of games played, including games that do not count.
     pub fn games(&self) -> u64 {
         self.tally.games().saturating_add(self.repeated.saturating_mul(2))
     }
@@ -297,15 +294,15 @@ impl AddAssign for Results {
     }
 }
 
-/// The results of openings from the point of view of one of two players.
+/// The results of openings between two players, from one player's point of view.
 ///
-/// `pairs[k]` counts the openings in whose two games the player scored `k` half points: 0 for two losses, 4 for two
-/// wins. The two games of an opening are not independent (an opening that favours a side brings each player a win), so
-/// variances are taken over pairs.
+/// `pairs[k]` counts the openings in which the player scored `k` half points over both games: 0 for two losses, 4 for
+/// two wins. The two games of an opening are not independent (an opening that favours a side brings each player a
+/// win), so that variances are taken over pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tally {
-    /// The number of openings by half points.
+    /// Number of openings by half points.
     pub pairs: [u64; 5],
 }
 
@@ -313,7 +310,7 @@ impl Tally {
     /// Counts one opening.
     ///
     /// # Panics
-    /// With more than four half points.
+    /// `half_points` is above four.
     pub fn count(&mut self, half_points: usize) {
         self.pairs[half_points] += 1;
     }
@@ -339,8 +336,8 @@ impl Tally {
         self
     }
 
-    /// Returns the sum over pairs of the squared deviation of the points from the expected 2 · `score`, with `score`
-    /// from 0 to 1.
+    /// Returns the sum over pairs of the squared deviation of points from the expected 2 · `score`; `score` is from 0
+    /// to 1.
     pub fn squared_error(&self, score: f64) -> f64 {
         let error = |half_points: u32| 0.5 * f64::from(half_points) - 2.0 * score;
         (0..).zip(self.pairs).map(|(half_points, pairs)| pairs as f64 * error(half_points).powi(2)).sum()
@@ -357,7 +354,7 @@ impl AddAssign for Tally {
 
 #[cfg(test)]
 mod tests {
-    //! Tests the ledger and its file.
+    //! Tests the ledger and the file of ratings.
 
     use std::fs;
     use std::path::Path;

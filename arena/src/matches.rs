@@ -16,21 +16,21 @@ pub use played::{GameEnd, Pair, Played, PlayedGame, VoidOpening};
 /// The settings of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of openings, each of which is played in two games, with sides exchanged.
+    /// Number of openings, each played in two games with sides exchanged.
     pub openings: usize,
-    /// The maximum number of random plies of an opening. Without them, two deterministic players would repeat one game.
+    /// Maximum number of random plies in an opening. Without them, two deterministic players would repeat one game.
     pub opening_plies_max: u16,
 }
 
-/// The number of consecutive draws without a new opening after which openings become longer.
+/// Consecutive draws without a new opening after which openings become longer.
 const REPEATS_MAX: usize = 64;
 
-/// A position from which two games begin.
+/// A position from which two games start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opening<P> {
-    /// The actions from the start of the game to the position.
+    /// Actions from the start of the game to the position.
     pub actions: Vec<Action>,
-    /// The position, never a final one.
+    /// Position after these actions, never a final position.
     pub position: P,
 }
 
@@ -38,17 +38,17 @@ pub struct Opening<P> {
 #[derive(Debug, thiserror::Error)]
 #[error("contestant {contestant} cannot choose")]
 pub struct Error {
-    /// The index of the participant: 0 or 1.
+    /// Index of the participant: 0 or 1.
     pub contestant: usize,
-    /// Its error.
+    /// Error of the participant.
     pub source: Failure,
 }
 
-/// Returns the next `settings.openings` openings of the sequence that `rng` determines, after the first `skipped`.
+/// Returns the next `settings.openings` openings in the sequence from `rng`, after the first `skipped`.
 ///
-/// No two openings of a sequence are equal up to the symmetries of the game, because a repeated game between
-/// deterministic players adds no evidence. If there are too few openings of that length, later ones have more plies; a
-/// game with too few openings of any length repeats them.
+/// No two openings of a sequence are equal up to symmetry, because a repeated game between deterministic players adds
+/// no evidence. If there are too few openings of that length, later openings have more plies; a game with too few
+/// openings of any length repeats them.
 pub fn openings<G: Game>(
     game: &G,
     settings: Settings,
@@ -80,14 +80,12 @@ pub fn openings<G: Game>(
 }
 
 /// Plays each opening twice between two participants, with sides exchanged, and adds the games to `played`. As many
-/// games advance together as both can play at a time. Breaks if the match was stopped; the pairs whose games are both
-/// over are then added as well.
+/// games advance together as both can play at a time. Breaks if the match was stopped; complete pairs are still added.
 ///
-/// `pause` is called after every round of moves with the number of games that are not over: it may sleep, or stop the
-/// match.
+/// `pause` is called after every round of moves with the number of unfinished games: it may sleep, or stop the match.
 ///
 /// # Errors
-/// If a participant can play no more games; [`Error`] names it. The pairs whose games are both over are added.
+/// A participant can play no more games; [`Error`] names it. Complete pairs are still added.
 pub fn play<G: Game>(
     game: &G,
     participants: [&mut dyn Participant<G>; 2],
@@ -114,20 +112,20 @@ type Participants<'p, G> = [&'p mut (dyn Participant<G> + 'p); 2];
 struct Table<'a, G: Game> {
     game: &'a G,
     openings: &'a [Opening<G::Position>],
-    /// The games that have not begun.
+    /// Games that have not started.
     waiting: VecDeque<Seating>,
-    /// The games that have begun and are not over.
+    /// Games in progress.
     boards: Vec<Board<G::Position>>,
-    /// The results of each opening.
+    /// Results of each opening.
     results: Vec<OpeningResult>,
 }
 
-/// A game of an opening.
+/// A game of an opening, not necessarily started.
 #[derive(Debug, Clone, Copy)]
 struct Seating {
-    /// The index of the opening.
+    /// Index of the opening.
     opening: usize,
-    /// The index of the participant that moves first.
+    /// Index of the participant that moves first.
     first: usize,
 }
 
@@ -135,21 +133,21 @@ struct Board<P> {
     position: P,
     actions: Vec<Action>,
     seating: Seating,
-    /// The end of a game that has not ended by the rules.
+    /// The verdict on a game that the rules did not decide.
     verdict: Option<Verdict>,
 }
 
-/// The end of a game by other means than the rules.
+/// The result of a game by other means than the rules.
 enum Verdict {
     Lost { loser: Player, end: GameEnd },
     Void { reason: String },
 }
 
-/// The results of the two games of an opening, by the participant that moved first.
+/// The results of both games of an opening, by the participant that moved first.
 #[derive(Default)]
 struct OpeningResult {
     games: [Option<PlayedGame>; 2],
-    /// The reason for which the opening has no result.
+    /// The reason why the opening has no result.
     void: Option<String>,
 }
 
@@ -161,7 +159,7 @@ impl<'a, G: Game> Table<'a, G> {
         Self { game, openings, waiting, boards: Vec::new(), results }
     }
 
-    /// Plays all games, and enters those that are over in the results.
+    /// Plays all games, and enters finished games in the results.
     fn play(
         &mut self,
         mut participants: Participants<'_, G>,
@@ -186,7 +184,7 @@ impl<'a, G: Game> Table<'a, G> {
         flow
     }
 
-    /// Begins games until `concurrent_max`, or one, are under way.
+    /// Starts games until `concurrent_max`, or one, are under way.
     fn begin_games(&mut self, concurrent_max: usize) {
         let free = concurrent_max.max(1).saturating_sub(self.boards.len()).min(self.waiting.len());
         let board = |seating: Seating| {
@@ -196,10 +194,10 @@ impl<'a, G: Game> Table<'a, G> {
         self.boards.extend(self.waiting.drain(..free).map(board));
     }
 
-    /// Lets both participants move once, each on the boards where it is to move.
+    /// Lets both participants move once, each on the boards where it is that participant's turn.
     fn play_round(&mut self, participants: &mut Participants<'_, G>) -> Result<(), Error> {
-        // The boards are divided by the player to move before either participant moves: a board advances by one ply per
-        // round.
+        // The boards are divided by the player to move before either participant moves: a board advances by one ply
+        // per round.
         let to_move: Vec<usize> = self.boards.iter().map(|board| board.participant_to_move(self.game)).collect();
         for (contestant, participant) in participants.iter_mut().enumerate() {
             let boards = self.boards.iter_mut().zip(&to_move);
@@ -217,7 +215,7 @@ impl<'a, G: Game> Table<'a, G> {
         Ok(())
     }
 
-    /// Enters the games that are over in the results, and ends those whose opening is void.
+    /// Enters finished games in the results, and stops games of void openings.
     fn settle(&mut self, participants: &mut Participants<'_, G>) {
         let game = self.game;
         let over: Vec<Board<G::Position>> = self.boards.extract_if(.., |board| board.is_over(game)).collect();
@@ -243,7 +241,7 @@ impl<'a, G: Game> Table<'a, G> {
 }
 
 impl<P> Board<P> {
-    /// Returns the number of the game among those of the table.
+    /// Returns the number of the game, unique on the table.
     fn number(&self) -> usize {
         2 * self.seating.opening + self.seating.first
     }
@@ -277,12 +275,12 @@ impl<P> Board<P> {
         self.verdict.is_some() || game.outcome(&self.position).is_some()
     }
 
-    /// Gives both participants notice that the game is over or will not be continued.
+    /// Notifies both participants that the game is over or will not be continued.
     fn dismiss<G: Game<Position = P>>(&self, participants: &mut Participants<'_, G>) {
         participants.iter_mut().for_each(|participant| participant.end_game(self.number()));
     }
 
-    /// Returns the finished game, or the reason for which it is void.
+    /// Returns the finished game, or the reason why it is void.
     fn into_result<G: Game<Position = P>>(self, game: &G) -> Result<PlayedGame, String> {
         let (outcome, end) = match self.verdict {
             Some(Verdict::Void { reason }) => return Err(reason),

@@ -48,7 +48,7 @@ pub(crate) fn version(version: WeightsVersion) {
     gauge!("zerofleet_arena_weights_version").set(version.0 as f64);
 }
 
-/// Publishes the evaluator of a version; that of the newest version is in use.
+/// Publishes the evaluator of a version; the evaluator of the latest version is in use.
 pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
     if let Some(device) = evaluators::device_of(name) {
@@ -56,12 +56,12 @@ pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     }
 }
 
-/// Returns the label of the method of choosing actions: the highest prior of the network, or a search.
+/// Returns the label of the method that chooses actions: the network's highest prior, or a search.
 fn method(simulations: u32) -> &'static str {
     if simulations == 0 { "raw" } else { "search" }
 }
 
-/// Publishes the accuracy and the errors of values on solved positions.
+/// Publishes the accuracy and the value errors on solved positions.
 pub(crate) fn accuracy(simulations: u32, accuracy: &Accuracy) {
     let search = method(simulations);
     let set = |band: &str, tally: &MoveTally| {
@@ -91,7 +91,7 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
                 gauge!("zerofleet_arena_elo_low").set(*low);
                 gauge!("zerofleet_arena_elo_high").set(*high);
             }
-            // Earlier versions change, so a series for each would grow without bound.
+            // Earlier versions change, so that a series for each would grow without bound.
             Player::Version(_) => {}
             Player::Random | Player::Playouts { .. } | Player::AlphaBeta { .. } => {
                 gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(*elo);
@@ -105,7 +105,7 @@ pub(crate) fn accepted(version: WeightsVersion) {
     gauge!("zerofleet_arena_accepted_version").set(version.0 as f64);
 }
 
-/// Publishes whether the version measured last is significantly weaker than the best one before.
+/// Publishes 1 if the last measured version is significantly weaker than the best version before it, else 0.
 pub(crate) fn regression(found: Option<&Regression>) {
     gauge!("zerofleet_arena_regression").set(if found.is_some() { 1.0 } else { 0.0 });
 }
@@ -132,7 +132,7 @@ pub(crate) fn exhaustive(simulations: u32, report: &Report) {
     gauge!("zerofleet_arena_exhaustive_lost", "search" => method(simulations)).set(report.lost as f64);
 }
 
-/// Publishes the time spent measuring.
+/// Publishes the time spent on measurements.
 pub(crate) fn busy(busy: Duration) {
     gauge!("zerofleet_arena_busy_seconds_total").set(busy.as_secs_f64());
 }

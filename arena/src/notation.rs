@@ -1,4 +1,4 @@
-//! The moves of board games as protocols name them: [`Notation`].
+//! The moves of board games as named by protocols: [`Notation`].
 
 use game::{Action, Game as _};
 use games::AnyGame;
@@ -6,9 +6,9 @@ use protocols::{BoardGame, Cell, Color, Move, Size};
 
 /// Converts between the actions of a board game's rules and the moves of protocols.
 ///
-/// Rows of both are counted from the top. Actions have the numbers `row · width + column`, and `width · height` is the
-/// pass of Go and Othello and the swap of Hex. In Hex, whose actions are those of the frame of the player to move,
-/// White's are mirrored across the main diagonal.
+/// Both count rows from the top. Actions have the numbers `row · width + column`, and `width · height` is the pass of
+/// Go and Othello and the swap of Hex. Actions in Hex are in the frame of the player to move: White's actions are
+/// mirrored across the main diagonal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notation {
     game: BoardGame,
@@ -23,13 +23,13 @@ impl Notation {
         Some(Self { game: board_game(game)?, size: Size::new(shape.width, shape.height)? })
     }
 
-    /// The game.
+    /// Returns the game.
     #[must_use]
     pub const fn game(self) -> BoardGame {
         self.game
     }
 
-    /// The size of the board.
+    /// Returns the size of the board.
     #[must_use]
     pub const fn size(self) -> Size {
         self.size
@@ -38,7 +38,7 @@ impl Notation {
     /// Returns the move of an action of the player `mover`.
     ///
     /// # Panics
-    /// If the rules have no such action.
+    /// The rules have no such action.
     #[must_use]
     pub fn to_move(self, mover: Color, action: Action) -> Move {
         if action.index() == self.size.len() {
@@ -49,8 +49,8 @@ impl Notation {
         Move::Place(self.size.cell(column, row).expect("an action places a stone on the board"))
     }
 
-    /// Returns the action of a move of the player `mover`; `None` if the rules have none for it at all. Whether the
-    /// action is legal in a position is not checked.
+    /// Returns the action for a move of the player `mover`; `None` if the rules have no such action at all. Legality
+    /// in a position is not checked.
     #[must_use]
     pub fn to_action(self, mover: Color, played: Move) -> Option<Action> {
         let index = match (played, self.game) {
@@ -70,7 +70,7 @@ impl Notation {
     }
 }
 
-/// Returns the name that protocols have for a game, if they have one.
+/// Returns the protocol name of a game, if there is one.
 #[must_use]
 pub const fn board_game(game: &AnyGame) -> Option<BoardGame> {
     match game {
@@ -94,8 +94,8 @@ mod tests {
         name.parse::<GameKind>().unwrap().rules()
     }
 
-    /// The rules' own names are the independent description. Those of Gomoku count columns with the letter I, and
-    /// name the swap of Hex `swap`.
+    /// The names from the rules are an independent description. In Gomoku they count columns with the letter I, and
+    /// they name the swap of Hex `swap`.
     #[test]
     fn random_games_have_the_moves_that_the_rules_name() {
         for name in ["go-5", "go-19", "hex-4", "hex-11", "othello-6", "othello-8", "gomoku-7", "gomoku-20"] {

@@ -9,17 +9,16 @@ use games::{AnyGame, AnyPosition};
 use crate::contestant::Contestant;
 use crate::returns::{EpisodeReturn, Error};
 
-/// The most tries of one evaluation episode whose environment loses it.
+/// Maximum tries of one evaluation episode that environments lose.
 const TRIES_MAX: u32 = 10;
 
-/// A function that starts the environments of an evaluation, at least one for each episode.
+/// A function that starts the environments of an evaluation, at least one per episode.
 pub type StartEnvironments = Box<dyn FnMut() -> Result<Box<dyn Environments>, bridge::Error> + Send>;
 
-/// The environments of evaluations, started when they are first needed, and again after an evaluation that was not
-/// completed.
+/// The environments of evaluations. They are started on first use, and again after an incomplete evaluation.
 pub(crate) struct Outside<G: Game> {
     start: StartEnvironments,
-    /// All of them are idle.
+    /// Environments that are all idle.
     idle: Option<Box<dyn Environments>>,
     observed: fn(Arc<[f32]>) -> G::Position,
 }
@@ -51,14 +50,14 @@ impl<G: Game> Outside<G> {
 
 /// Plays the episode of each seed with the contestant's actions, all together; one result per seed, as
 /// [`returns::play`](crate::returns::play) does by the rules of a game. Episode i is played in environment i; all
-/// environments are idle. In place of an episode that is lost, another evaluation seed is played, which follows from
-/// the lost one: a fault may follow from a seed.
+/// environments are idle at the start. A lost episode is replaced by another evaluation seed, derived from the lost
+/// one: a fault may depend on the seed.
 ///
 /// # Errors
-/// If the network or the environments fail, or an episode is lost again and again.
+/// The network or the environments fail, or an episode is lost again and again.
 ///
 /// # Panics
-/// If there are more seeds than environments.
+/// There are more seeds than environments.
 pub fn play(
     game: &AnyGame,
     environments: &mut dyn Environments,
@@ -87,7 +86,7 @@ enum Phase {
 impl Episode {
     const NOTHING: EpisodeReturn = EpisodeReturn { sum: 0.0, steps: 0 };
 
-    /// Begins the episode of another seed.
+    /// Starts the episode with another seed.
     fn lose(&mut self, game: &str) -> Result<(), Error> {
         (self.phase, self.sum, self.tries) = (Phase::Waiting, Self::NOTHING, self.tries + 1);
         if self.tries >= TRIES_MAX {
@@ -123,7 +122,7 @@ fn play_observed<G: Game>(
             for (Start { environment, .. }, started) in starts.iter().zip(&started) {
                 match started {
                     Started::Now => episodes[*environment].phase = Phase::UnderWay,
-                    // Its process is being replaced, or the first observation of this seed was refused.
+                    // The process is being replaced, or the first observation of this seed was refused.
                     Started::NotYet => {
                         let (seed, tries) = (episodes[*environment].seed, episodes[*environment].tries);
                         episodes[*environment].seed = selfplay::evaluation_seed(seed, tries.into());
@@ -134,7 +133,7 @@ fn play_observed<G: Game>(
         let running = of(&episodes, Phase::UnderWay);
         if running.is_empty() {
             let waiting = of(&episodes, Phase::Waiting);
-            // Begin blocks while there is hope, so none of these can.
+            // The start of episodes blocks while there is hope, so that none of these can be played.
             let seed = waiting.first().map_or(0, |&index| episodes[index].seed);
             return Err(Error::Lost { game: name.clone(), seed, tries: 0 });
         }
@@ -178,13 +177,13 @@ mod tests {
     use super::*;
     use crate::contestant::RandomMover;
 
-    /// Environments whose episodes have 1 to 10 steps with the reward 1, by their seed, and of which some are lost.
+    /// Environments with episodes of 1 to 10 steps, by seed, and reward 1. Some episodes are lost.
     struct Counting {
         spec: Spec,
-        /// The seed that each began from last.
+        /// Last seed that each environment started from.
         seeds: Vec<u64>,
         left: Vec<u64>,
-        /// Every how many steps one is lost.
+        /// Number of steps per lost episode.
         lost_every: u64,
         steps: u64,
     }
@@ -238,7 +237,7 @@ mod tests {
 
     const SEEDS: [u64; 3] = [5, 9, 2];
 
-    /// Returns the seeds that were played to the end, and their episodes.
+    /// Returns the seeds of finished episodes, with the episodes.
     fn played(lost_every: u64) -> Result<(Vec<u64>, Vec<EpisodeReturn>), Error> {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let (name, range) = ("gym:Counting".to_owned(), ObservationRange::Finite);

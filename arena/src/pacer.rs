@@ -1,9 +1,9 @@
-//! Limits the measuring thread to a share of one core by pauses, and evaluates the raw policy of the newest weights
-//! during them, independently of the version that is being measured.
+//! Limits the measuring thread to a share of one core by pauses. During pauses it evaluates the raw policy of the
+//! latest weights, independently of the version under measurement.
 //!
-//! Without search a position costs only one evaluation, so newer weights need not wait for the end of a measurement,
-//! and a short run ends with the accuracy of its last version. [`Environment`] provides weights, time and the drain.
-//! Start with [`Pacer::take`].
+//! Without search a position costs only one evaluation, so that later weights need not wait for the end of a
+//! measurement, and a short run ends with the accuracy of the last version. [`Environment`] provides weights, time
+//! and the drain. Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use weights::WeightsVersion;
 
 use crate::setup::Setup;
 
-/// The shortest time between two evaluations of newer weights.
+/// Minimum time between two evaluations of later weights.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval between checks for newer weights during a sleep.
+/// Interval between checks for later weights during a sleep.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest wait for weights before the next check.
+/// Maximum wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The interface of the measuring thread to its process; tests script it.
+/// The interface of the measuring thread to the process; tests script it.
 pub(crate) trait Environment {
-    /// Returns the newest weights, if any have arrived.
+    /// Returns the latest weights, if any have arrived.
     fn newest(&mut self) -> Option<Arc<Published>>;
 
     /// Returns the current time.
@@ -37,11 +37,11 @@ pub(crate) trait Environment {
     /// Serves weights that have passed the gate to actors.
     fn accept(&mut self, published: &Published);
 
-    /// Waits for newer weights up to a time limit; stops early when the process drains.
+    /// Waits for later weights up to a time limit; stops early when the process drains.
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
 
-/// The pauses of the measuring thread. Only this type uses its environment.
+/// The pauses of the measuring thread. Only this type uses the environment.
 pub(crate) struct Pacer<G, O> {
     environment: O,
     pacing: Pacing,
@@ -49,7 +49,7 @@ pub(crate) struct Pacer<G, O> {
     evaluated: Option<Evaluated>,
 }
 
-/// The last weights whose raw policy was evaluated.
+/// The last weights with an evaluation of the raw policy.
 struct Evaluated {
     version: WeightsVersion,
     at: Instant,
@@ -62,7 +62,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         Self { environment, pacing, setup, evaluated: None }
     }
 
-    /// Ends a period of work and sleeps for as long as the pacing requires; stops early when the process drains.
+    /// Finishes a period of work and sleeps as long as the pacing requires; stops early when the process drains.
     pub(crate) fn take(&mut self) -> ControlFlow<()> {
         loop {
             self.evaluate_newest();
@@ -75,13 +75,13 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
     }
 
-    /// Sleeps not at all, and breaks when the process drains. The work so far counts towards the working time that the
+    /// Does not sleep; breaks when the process drains. The work so far counts towards the working time for which the
     /// next sleep compensates.
     pub(crate) fn look(&mut self) -> ControlFlow<()> {
         self.environment.sleep(Duration::ZERO)
     }
 
-    /// Waits until `remaining` has passed, or without it until newer weights arrive. May return early, so that the
+    /// Waits until `remaining` has passed; without it, until later weights arrive. May return early, so that the
     /// caller checks again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
         self.evaluate_newest();
@@ -95,7 +95,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         flow
     }
 
-    /// Returns the newest weights, if any have arrived.
+    /// Returns the latest weights, if any have arrived.
     pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
         self.environment.newest()
     }
@@ -118,7 +118,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     /// Measures raw accuracy, unless it was last measured for this version; stops early when the process drains.
     ///
     /// # Errors
-    /// An error of the network.
+    /// The network fails.
     pub(crate) fn evaluate(
         &mut self,
         version: WeightsVersion,
@@ -129,12 +129,12 @@ impl<G: Game, O: Environment> Pacer<G, O> {
             return Ok(ControlFlow::Continue(()));
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
-        // This work is short; it counts towards the working time that the next sleep compensates.
+        // This work is short; it counts towards the working time for which the next sleep compensates.
         let mut look = || self.environment.sleep(Duration::ZERO);
         self.setup.measure_accuracy(version, 0, network, &mut look)
     }
 
-    /// Evaluates the newest weights if they are newer than the last evaluated ones and the shortest time has passed.
+    /// Evaluates the latest weights, if they differ from the last evaluated weights and the minimum time has passed.
     fn evaluate_newest(&mut self) {
         let Some(published) = self.environment.newest() else { return };
         let now = self.environment.now();
@@ -161,14 +161,14 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     }
 }
 
-/// Keeps the share of working time at or below a bound, on average since its creation.
+/// Keeps the share of working time at or below a bound, on average since the creation.
 #[derive(Debug, Clone)]
 struct Pacing {
     share: f64,
-    /// The start of the current period of work or sleep.
+    /// Start of the current period of work or sleep.
     resumed: Instant,
     busy: Duration,
-    /// The required sleep that has not been taken yet.
+    /// Required sleep that is still to come.
     owed: Duration,
 }
 
@@ -176,13 +176,13 @@ impl Pacing {
     /// Creates a limiter to `share` of the time, above 0 and at most 1.
     ///
     /// # Panics
-    /// If `share` is out of range; the configuration has checked it.
+    /// `share` is out of range; the configuration has checked it.
     fn new(share: f64, now: Instant) -> Self {
         assert!(share > 0.0 && share <= 1.0, "a share of time");
         Self { share, resumed: now, busy: Duration::ZERO, owed: Duration::ZERO }
     }
 
-    /// Ends a period of work and returns the required sleep. Call [`resume`](Self::resume) after the sleep.
+    /// Finishes a period of work and returns the required sleep. Call [`resume`](Self::resume) after the sleep.
     fn pause(&mut self, now: Instant) -> Duration {
         let worked = now.saturating_duration_since(self.resumed);
         self.resumed = now;

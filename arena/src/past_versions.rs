@@ -1,8 +1,8 @@
-//! Storage of earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the
-//! best rated ones.
+//! Stores earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the best
+//! rated.
 //!
-//! Each version has a manifest and a file of weights in a dedicated folder, which survive a restart. The weights are
-//! read when a match needs them. Start with [`PastVersions`].
+//! Each version has a manifest and a weights file in a dedicated directory, which survives a restart. A match reads
+//! the weights when it needs them. Start with [`PastVersions`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,41 +13,41 @@ use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::ledger::{Player, Rated};
 
-/// The kept versions and their folder.
+/// The kept versions, in a directory.
 #[derive(Debug)]
 pub struct PastVersions {
     folder: PathBuf,
     limits: Limits,
-    /// The manifests by ascending version.
+    /// Manifests by ascending version.
     manifests: Vec<Manifest>,
-    /// A version that is not removed, whatever its rating.
+    /// A version that is never removed, whatever its rating.
     protected: Option<WeightsVersion>,
 }
 
-/// The numbers of versions that are kept.
+/// Maximum numbers of kept versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of versions that are spread over the run.
+    /// Number of versions spread over the run.
     pub spread_max: usize,
-    /// The number of best rated versions that are kept in addition.
+    /// Number of best rated versions kept in addition.
     pub best_max: usize,
 }
 
 impl PastVersions {
-    /// Finds the versions that an earlier process kept. Skips manifests that cannot be read, and returns their paths.
+    /// Finds the versions that an earlier process kept. Skips unreadable manifests, and returns the paths of these.
     ///
     /// # Errors
-    /// If the folder cannot be created or listed.
+    /// The directory cannot be created or listed.
     pub(crate) fn open(folder: &Path, limits: Limits) -> anyhow::Result<(Self, Vec<PathBuf>)> {
         fs::create_dir_all(folder).with_context(|| cannot_use(folder))?;
         let (manifests, unreadable) = list(folder)?;
         Ok((Self { folder: folder.to_owned(), limits, manifests, protected: None }, unreadable))
     }
 
-    /// Finds the versions that the arena of a run has kept in this folder, which need not exist, and changes nothing.
+    /// Finds the versions that a run's arena has kept in this directory, which need not exist. Changes nothing.
     ///
     /// # Errors
-    /// If the folder cannot be listed.
+    /// The directory cannot be listed.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let limits = Limits { spread_max: usize::MAX, best_max: 0 };
         Ok(Self { folder: folder.to_owned(), limits, manifests: list(folder)?.0, protected: None })
@@ -59,10 +59,10 @@ impl PastVersions {
         &self.manifests
     }
 
-    /// Reads the bytes of a version and checks their digest.
+    /// Reads the bytes of a version and checks the digest.
     ///
     /// # Errors
-    /// If the file cannot be read, or is damaged.
+    /// The file cannot be read or is damaged.
     pub fn bytes(&self, manifest: &Manifest) -> anyhow::Result<Vec<u8>> {
         let path = self.path(manifest.version, "safetensors");
         let (file, expected) = (path.display(), manifest.digest);
@@ -72,22 +72,22 @@ impl PastVersions {
         Ok(bytes)
     }
 
-    /// Returns the path of the manifest of a version.
+    /// Returns the path of a version's manifest.
     #[must_use]
     pub fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
         self.path(version, "json")
     }
 
-    /// Protects a version from removal, and no other any longer.
+    /// Protects this version alone from removal.
     pub(crate) fn protect(&mut self, version: WeightsVersion) {
         self.protected = Some(version);
     }
 
-    /// Keeps a version. If there are too many beside the best rated ones, removes those whose removal leaves the
-    /// smallest gap.
+    /// Keeps a version. If there are too many apart from the best rated, removes versions one by one such that each
+    /// removal leaves the smallest gap.
     ///
     /// # Errors
-    /// If a file cannot be written or removed.
+    /// A file cannot be written or removed.
     pub(crate) fn keep(&mut self, manifest: &Manifest, bytes: &[u8], ratings: &[Rated]) -> anyhow::Result<()> {
         let is_known = self.manifests.iter().any(|kept| kept.version == manifest.version);
         let is_protected = self.protected == Some(manifest.version);
@@ -96,7 +96,7 @@ impl PastVersions {
         }
         let write = |extension, contents: &[u8]| replace(&self.path(manifest.version, extension), contents);
         write("safetensors", bytes)?;
-        // The manifest is written last: a version exists once its manifest does.
+        // The manifest is written last: a version exists once the manifest does.
         write("json", &serde_json::to_vec_pretty(manifest).expect("a manifest has a form in JSON"))?;
         let place = self.manifests.partition_point(|kept| kept.version < manifest.version);
         self.manifests.insert(place, manifest.clone());
@@ -111,7 +111,7 @@ impl PastVersions {
     /// Removes an unusable version.
     ///
     /// # Errors
-    /// If a file cannot be removed.
+    /// A file cannot be removed.
     pub(crate) fn drop_version(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
         match self.manifests.iter().position(|kept| kept.version == version) {
             Some(index) => self.remove_at(index),
@@ -133,7 +133,7 @@ impl PastVersions {
     }
 }
 
-/// Returns the `best_max` of these versions with the highest lower ends of their intervals: few games prove little.
+/// Returns the `best_max` versions with the highest lower bounds of the rating interval: few games prove little.
 #[must_use]
 pub fn best(manifests: &[Manifest], ratings: &[Rated], best_max: usize) -> Vec<WeightsVersion> {
     let rated = |manifest: &Manifest| {
@@ -145,8 +145,8 @@ pub fn best(manifests: &[Manifest], ratings: &[Rated], best_max: usize) -> Vec<W
     rated.into_iter().take(best_max).map(|(_, version)| version).collect()
 }
 
-/// Returns the manifests in a folder by ascending version, and the paths of those that cannot be read; none if there is
-/// no folder.
+/// Returns the manifests in a directory by ascending version, and the paths of unreadable manifests; none without a
+/// directory.
 fn list(folder: &Path) -> anyhow::Result<(Vec<Manifest>, Vec<PathBuf>)> {
     let refused = || cannot_use(folder);
     let (mut manifests, mut unreadable) = (Vec::new(), Vec::new());
@@ -173,8 +173,8 @@ fn cannot_use(path: &Path) -> String {
     format!("cannot use {}", path.display())
 }
 
-/// If more than `spread_max` versions are not among the best, returns the one of them whose removal leaves the smallest
-/// gap; never the newest, unless none is to be kept.
+/// If more than `spread_max` versions are not among the best, returns the one to remove with the smallest gap; never
+/// the latest, unless none is to be kept.
 fn most_dispensable(manifests: &[Manifest], best: &[WeightsVersion], spread_max: usize) -> Option<usize> {
     let places: Vec<u64> = manifests.iter().map(|manifest| manifest.version.0).collect();
     let others: Vec<usize> = (0..manifests.len()).filter(|&index| !best.contains(&manifests[index].version)).collect();
@@ -229,7 +229,7 @@ mod tests {
         keep_rated(folder, spread(spread_max), last, &[])
     }
 
-    /// Keeps all versions to the last, where the versions in `best` are rated above all others, the first the most.
+    /// Keeps all versions up to `last`; versions in `best` are rated above all other versions, the first highest.
     fn keep_rated(folder: &TempDir, limits: Limits, last: u64, best: &[u64]) -> PastVersions {
         let (mut past, unreadable) = PastVersions::open(folder.path(), limits).unwrap();
         assert!(unreadable.is_empty());

@@ -1,4 +1,4 @@
-//! The arena as a process: connects the measuring thread to tokio through a watch of the newest weights.
+//! The arena as a process: connects the measuring thread to tokio through a watch of the latest weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::outside::{Outside, StartEnvironments};
 use crate::pacer::Environment;
 use crate::worker::{RATINGS, Worker};
 
-/// The largest accepted weights in bytes; larger ones are rejected before any allocation.
+/// Maximum accepted weights in bytes; larger weights are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 
-/// The accepted versions that are served: fetches of the one before the newest can end.
+/// Accepted versions that are served: fetches of the second latest can finish.
 const VERSIONS_SERVED: usize = 2;
 
-/// The measuring thread has stalled if it makes no move in a match or episode for this long, beside the time of
-/// environments: all games of a match search together, on one core.
+/// Time without a move in a match or episode after which the measuring thread counts as stalled, on top of the time
+/// of environments: all games of a match search together, on one core.
 const STALLED_AFTER: Duration = Duration::from_secs(1800);
 
-/// The longest time that fetches in progress may continue after measuring has ended.
+/// Maximum time for which fetches in progress may continue after the end of measurements.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the arena until it is drained.
 ///
 /// # Errors
-/// An invalid configuration, an unusable run directory, or files of another run in it.
+/// An invalid configuration, an unusable run directory, or files of another run there.
 pub fn run(config: Config, context: Context) -> service::Body {
     Box::pin(measure(config, context))
 }
@@ -81,7 +81,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let beats = context.health.heartbeat("measure", stalled_after);
     let work = move || {
         let _beats = beats.of_thread();
-        // The receiver is dropped only when the process ends.
+        // The receiver is dropped only when the process exits.
         drop(done.send(worker.run()));
     };
     let thread = builder.spawn(work).context("start the measuring thread")?;
@@ -89,7 +89,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     // The worker returns without further signals once the process drains.
     let outcome = ended.await.map(forgive_drained);
     context.drain.start();
-    // A client that keeps watching the health of this process must not prevent its exit.
+    // A client that keeps watching the health of this process must not prevent the exit.
     if let Some(server) = server
         && let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await
     {
@@ -101,8 +101,8 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the last version of a run after the end of the arena process: plays the missing rated games with a whole
-/// core, for as long as `goes_on` returns true, and returns the ratings of all players.
+/// Measures the last version of a run after the arena process has stopped: plays the missing rated games with a whole
+/// core while `goes_on` returns true, and returns the ratings of all players.
 ///
 /// # Errors
 /// As [`run`]. Unusable weights get no games.
@@ -115,7 +115,7 @@ pub fn measure_last(config: &Config, last: Published, goes_on: impl FnMut() -> b
     Ok(Ledger::load(&directory.join(RATINGS), &game.spec().name)?.ratings())
 }
 
-/// The environment of the measuring thread after the end of a run.
+/// The environment of the measuring thread after a run has stopped.
 struct LastVersion<F> {
     last: Arc<Published>,
     goes_on: F,
@@ -142,7 +142,7 @@ impl<F: FnMut() -> bool> Environment for LastVersion<F> {
     }
 }
 
-/// Replaces the error of environments that the drain has given up.
+/// Ignores the error of environments given up by the drain.
 fn forgive_drained(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     let is_drained =
         |cause: &(dyn std::error::Error + 'static)| matches!(cause.downcast_ref(), Some(bridge::Error::Drained { .. }));
@@ -152,7 +152,7 @@ fn forgive_drained(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
 /// The server of accepted weights.
 type Server = JoinHandle<anyhow::Result<()>>;
 
-/// Starts to serve accepted weights, if the arena decides which weights actors play with.
+/// Starts to serve accepted weights, if the arena decides on the weights of the actors.
 async fn serve(
     settings: &Settings,
     security: &SecuritySection,
@@ -168,25 +168,25 @@ async fn serve(
     Ok(Some((publisher, tokio::spawn(async move { serving.await.context("serve weights") }))))
 }
 
-/// Returns the function that starts the evaluation environments, which are not waited for once `drain` fires.
+/// Returns a function that starts the evaluation environments. Once `drain` fires, nothing waits for them.
 fn outside(environment: bridge::Settings, described: Recorded, drain: DrainPipe) -> StartEnvironments {
     Box::new(move || Ok(Box::new(bridge::config::start(environment.clone(), &described, Some(drain.clone()))?)))
 }
 
-/// Chooses the configured engine, or the fastest on its device.
+/// Chooses the configured engine, or the fastest on the device.
 ///
 /// # Errors
-/// [`ConfigError`] names the key that this build or machine cannot satisfy.
+/// This build or machine cannot satisfy a key; [`ConfigError`] names it.
 fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
     let ArenaSection { device, precision, kernel, openings_per_match, .. } = settings.arena;
     let wanted = evaluators::Settings {
         device,
         precision,
         kernel,
-        // Without this, the games of a match would depend on earlier evaluations.
+        // With calibration, the games of a match would depend on earlier evaluations.
         calibration: Calibration::Off,
         threads: Threads::exactly(1),
-        // The games of a match are searched together, from both sides; solved positions come in such batches too.
+        // The games of a match are searched together, from both sides; solved positions also come in such batches.
         batch_max: BatchMax::exactly(2 * openings_per_match),
         torch_build: "build the arena with --features torch",
     };
@@ -202,7 +202,7 @@ fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
 struct Connections {
     runtime: Handle,
     weights: watch::Receiver<Option<Arc<Published>>>,
-    /// Serves accepted weights, if the arena decides which weights actors play with.
+    /// Serves accepted weights, if the arena decides on the weights of the actors.
     publisher: Option<Publisher>,
     drain: Drain,
 }
@@ -245,7 +245,7 @@ impl Environment for Connections {
         let event = async {
             let changed = async {
                 if self.weights.changed().await.is_err() {
-                    // The subscriber has ended, so the only remaining event is the drain.
+                    // The subscriber has stopped, so that the only remaining event is the drain.
                     std::future::pending::<()>().await;
                 }
             };

@@ -1,7 +1,7 @@
-//! Computation of ratings from results, after Bradley and Terry 1952.
+//! Computes ratings from results, after Bradley and Terry 1952.
 //!
 //! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half
-//! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, where those of
+//! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit; the strengths of
 //! some players are known. The first move is not modelled: every opening is played from both sides. Start with `rate`.
 
 use std::collections::BTreeSet;
@@ -16,46 +16,45 @@ pub(crate) const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 /// Half the width of a 95 % interval, in standard deviations.
 pub(crate) const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// The weight, in variance, of the prior dispersion of 1: it counts as 16 pairs of games between equals.
+/// Weight, in variance, of the prior dispersion of 1: equivalent to 16 game pairs between equals.
 const DISPERSION_WEIGHT: f64 = 8.0;
 
-/// The maximum number of Newton steps; the likelihood is concave, so a dozen suffice from any start.
+/// Maximum number of Newton steps; the likelihood is concave, so that a dozen suffice from any start.
 const STEPS_MAX: usize = 200;
 
 /// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairing {
-    /// The index of the first player.
+    /// Index of the first player.
     pub a: usize,
-    /// The index of the second player.
+    /// Index of the second player.
     pub b: usize,
-    /// The results of `a`.
+    /// Results of player `a`.
     pub tally: Tally,
 }
 
-/// A strength with its 95 % confidence interval, in Elo.
+/// A strength with a 95 % confidence interval, in Elo.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Rating {
-    /// The most likely strength.
+    /// Most likely strength.
     pub elo: f64,
-    /// The lower end of the interval.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
 impl Rating {
-    /// Returns the strength of the player with these results relative to its opponent, under a weak prior.
+    /// Returns the strength of a player with these results relative to the opponent, under a weak prior.
     #[must_use]
     pub fn over_opponent(tally: Tally) -> Self {
         rate(2, &[(1, 0.0)], &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
     }
 
-    /// Returns the strengths of all players relative to the first, which is at 0, from all their games under a weak
-    /// prior.
+    /// Returns the strengths of all players relative to the first, which is at 0, from all games under a weak prior.
     ///
     /// # Panics
-    /// Without players, or if a pairing names one that does not exist, or a player against itself.
+    /// There are no players, or a pairing names a player that does not exist, or a player against itself.
     #[must_use]
     pub fn over_first(players: usize, pairings: &[Pairing]) -> Vec<Self> {
         rate(players, &[(0, 0.0)], pairings, Prior::WEAK)
@@ -65,7 +64,7 @@ impl Rating {
 /// The prior distribution of ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Prior {
-    /// The standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player
+    /// Standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player
     /// that won every game would have an infinite rating; a few games outweigh a prior this wide.
     ///
     /// The prior applies to differences, not to strengths: if every player had a prior around the anchor, hundreds of
@@ -74,20 +73,20 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// Returns a deviation of 1,500 Elo, the distance from random to perfect play in the games of this project.
+    /// A deviation of 1,500 Elo, the distance from random to perfect play in the games of this project.
     pub(crate) const WEAK: Self = Self { deviation_elo: 1500.0 };
 }
 
-/// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, where those of
-/// the players in `fixed`, in Elo, are known.
+/// Computes maximum-likelihood ratings for `players` players from all games under `prior`. The ratings of the players
+/// in `fixed`, in Elo, are known.
 ///
 /// Intervals come from the curvature at the maximum (the inverse of the observed information) and apply to the
-/// difference to the fixed players. The information of the games is divided by their dispersion (quasi-likelihood;
-/// McCullagh and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, relative to that of
-/// independent games without draws.
+/// difference to the fixed players. The information of the games is divided by the dispersion (quasi-likelihood;
+/// McCullagh and Nelder 1989, section 9.2): the variance of game pairs with sides exchanged, relative to independent
+/// games without draws.
 ///
 /// # Panics
-/// If no rating is known, or a pairing names a player that does not exist, or a player against itself.
+/// No rating is known, or a pairing names a player that does not exist, or a player against itself.
 pub(crate) fn rate(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing], prior: Prior) -> Vec<Rating> {
     let fit = Fit::new(players, fixed, pairings, prior);
     (0..players).map(|player| fit.rating(&[(player, 1.0)])).collect()
@@ -107,7 +106,7 @@ pub(crate) fn difference(
     Fit::new(players, fixed, pairings, prior).rating(&[(player, 1.0), (other, -1.0)])
 }
 
-/// The maximum of the likelihood, and its curvature there.
+/// The maximum of the likelihood, with the curvature there.
 struct Fit<'a> {
     fixed: &'a [(usize, f64)],
     strengths: Vec<f64>,
@@ -130,7 +129,7 @@ impl<'a> Fit<'a> {
         Self { fixed, strengths, lower }
     }
 
-    /// Returns a sum of strengths with these weights. Its variance is that of the strengths which are not known.
+    /// Returns a weighted sum of strengths. The variance comes from the unknown strengths alone.
     fn rating(&self, weights: &[(usize, f64)]) -> Rating {
         let elo: f64 = weights.iter().map(|&(player, weight)| weight * self.strengths[player] * ELO_PER_UNIT).sum();
         let mut unknown = vec![0.0; self.strengths.len()];
@@ -160,17 +159,17 @@ fn ln_sigmoid(x: f64) -> f64 {
 
 struct Model<'a> {
     players: usize,
-    /// The players whose strengths are known, in Elo.
+    /// Players of known strength, in Elo.
     fixed: &'a [(usize, f64)],
     pairings: &'a [Pairing],
-    /// The pairs of players to which the prior applies.
+    /// Pairs of players to which the prior applies.
     links: Vec<(usize, usize)>,
-    /// The precision 1 / σ² of the prior, in natural units.
+    /// Precision 1 / σ² of the prior, in natural units.
     precision: f64,
 }
 
-/// Returns the pairs of players that have met, each once. In every group of players that no chain of games links to a
-/// fixed one, the first is paired with the first fixed player.
+/// Returns each pair of players that have met, once. In every group that no chain of games connects to a fixed player,
+/// the first player is paired with the first fixed player.
 fn links(players: usize, fixed: &[(usize, f64)], pairings: &[Pairing]) -> Vec<(usize, usize)> {
     let met: BTreeSet<_> = pairings.iter().map(|&Pairing { a, b, .. }| (a.min(b), a.max(b))).collect();
     let mut links: Vec<(usize, usize)> = met.into_iter().collect();
@@ -260,7 +259,7 @@ impl Model<'_> {
         gradient
     }
 
-    /// Returns the variance of pairs of games around their expectation, as a multiple of that of independent games
+    /// Returns the variance of game pairs around the expectation, relative to the variance of independent games
     /// without draws.
     fn dispersion(&self, strengths: &[f64]) -> f64 {
         let (mut observed, mut independent) = (DISPERSION_WEIGHT, DISPERSION_WEIGHT);
@@ -273,7 +272,7 @@ impl Model<'_> {
     }
 
     /// Returns the negative second derivative of the log-likelihood, with the part of the games divided by
-    /// `dispersion`; the rows of fixed players are those of the identity.
+    /// `dispersion`. Rows of fixed players equal rows of the identity.
     fn information(&self, strengths: &[f64], dispersion: f64) -> Symmetric {
         let met = self.pairings.iter().map(|pairing| (pairing.a, pairing.b));
         let mut matrix = Symmetric::zero(self.players, self.links.iter().copied().chain(met));
@@ -302,11 +301,11 @@ impl Pairing {
     }
 }
 
-/// A symmetric positive definite matrix, stored as the envelope of its lower triangle: each row from its first entry
-/// that is not zero to the diagonal. The Cholesky decomposition has the same envelope (George and Liu 1981, chapter 4).
+/// A symmetric positive definite matrix, stored as the envelope of the lower triangle: each row from the first
+/// non-zero entry to the diagonal. The Cholesky decomposition has the same envelope (George and Liu 1981, chapter 4).
 ///
-/// A version meets few others, so with players in the order of their games a row is short, and a run of thousands of
-/// versions is rated in a moment.
+/// A version meets few other players. With players in playing order, rows are therefore short, and a run of thousands
+/// of versions is rated in a moment.
 struct Symmetric {
     rows: Vec<Row>,
 }
@@ -318,7 +317,7 @@ struct Row {
 }
 
 impl Symmetric {
-    /// Returns the zero matrix in which the entries of these pairs of indices may be other than zero.
+    /// Returns the zero matrix with an envelope that contains the entries at `pairs`.
     fn zero(size: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
         let mut first: Vec<usize> = (0..size).collect();
         for (a, b) in pairs {
@@ -332,18 +331,18 @@ impl Symmetric {
         self.rows.len()
     }
 
-    /// Returns an entry of the envelope.
+    /// Returns an entry in the envelope.
     fn at(&self, row: usize, column: usize) -> f64 {
         self.rows[row].entries[column - self.rows[row].first]
     }
 
-    /// Returns an entry of the envelope for a change.
+    /// Returns a mutable entry in the envelope.
     fn at_mut(&mut self, row: usize, column: usize) -> &mut f64 {
         let Row { first, entries } = &mut self.rows[row];
         &mut entries[column - *first]
     }
 
-    /// Replaces row and column of `index` by those of the identity.
+    /// Replaces row and column `index` by the row and column of the identity.
     fn isolate(&mut self, index: usize) {
         self.rows[index].entries.fill(0.0);
         for row in index..self.size() {
@@ -379,7 +378,7 @@ impl Symmetric {
         lower.back(lower.forward(b))
     }
 
-    /// Returns L⁻¹ · b, whose squared length is bᵀ · A⁻¹ · b.
+    /// Returns L⁻¹ · b; the squared length is bᵀ · A⁻¹ · b.
     fn forward(&self, b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for row in 0..self.size() {

@@ -1,18 +1,18 @@
-//! Detection of a version that is weaker than an earlier one. Start with [`regression`].
+//! Detects a version that is weaker than an earlier version. Start with [`regression`].
 
 use crate::ledger::{Ledger, Player, Rated};
 
-/// A version that is significantly weaker than the best one before.
+/// A version that is significantly weaker than the best version before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Regression {
-    /// The best rated version.
+    /// Best rated version.
     pub(crate) best: Player,
-    /// The strength of the weaker version relative to the best one, whose interval is below 0.
+    /// Strength of the weaker version relative to the best, with an interval below 0.
     pub(crate) difference: Rated,
 }
 
-/// Compares a version with the best rated other one: that with the highest lower end of its interval, since few games
-/// prove little. Returns `None` unless the 95 % interval of the difference is below 0.
+/// Compares a version with the best rated other version: the highest lower bound of the interval counts, since few
+/// games prove little. Returns `None` unless the 95 % interval of the difference is below 0.
 pub(crate) fn regression(ledger: &Ledger, ratings: &[Rated], version: Player) -> Option<Regression> {
     let is_other = |rated: &&Rated| matches!(rated.player, Player::Version(_)) && rated.player != version;
     let best = ratings.iter().filter(is_other).max_by(|a, b| a.low.total_cmp(&b.low))?.player;
@@ -30,8 +30,8 @@ mod tests {
     const OLD: Player = Player::Version(WeightsVersion(3));
     const NEW: Player = Player::Version(WeightsVersion(4));
 
-    /// Returns the best version and the difference if the new version is found weaker with these results against random
-    /// play, where the old one won 20 of 24 openings.
+    /// Returns the best version and the difference if the new version is found to be weaker. It has these results
+    /// against random play, against which the old version won 20 of 24 openings.
     fn found(new: Tally) -> Option<(Player, f64)> {
         let mut ledger = Ledger::new("connect_four");
         ledger.add(OLD, Player::Random, Tally { pairs: [0, 0, 2, 2, 20] });

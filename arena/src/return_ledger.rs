@@ -1,4 +1,4 @@
-//! Storage of the mean returns of a run's versions in `returns.json`. Start with [`ReturnLedger`].
+//! Stores the mean returns of a run's versions in `returns.json`. Start with [`ReturnLedger`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use service::directory::{if_exists, replace};
 use crate::ledger::Player;
 use crate::returns::Returns;
 
-/// The version of the file format; other versions are rejected.
+/// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 1;
 
-/// The mean returns of random play and of each measured version of a run.
+/// Mean returns of random play and of each measured version in a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ReturnLedger {
     game: String,
@@ -36,10 +36,10 @@ struct Line {
 }
 
 impl ReturnLedger {
-    /// Reads the file that [`save`](Self::save) wrote; without a file, the ledger is empty.
+    /// Reads the file written by [`save`](Self::save); without a file, the ledger is empty.
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, or belongs to another game or release; such a file is never overwritten.
+    /// The file cannot be read, is damaged, or belongs to another game or release; such a file is never overwritten.
     pub(crate) fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
         let file = path.display();
         let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
@@ -57,7 +57,7 @@ impl ReturnLedger {
     /// Writes the file, atomically.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// The file cannot be written.
     pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
         let returns = self.returns.iter().map(|(&player, &returns)| Line { player, returns });
         let document = Document { format: FORMAT, game: self.game.clone(), returns: returns.collect() };

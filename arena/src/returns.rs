@@ -1,6 +1,6 @@
-//! Evaluation episodes of games that are scored by their rewards: mean return, its confidence interval, mean length.
+//! Evaluation episodes of games with rewards: mean return with a confidence interval, and mean length.
 //!
-//! The return of an episode is the plain sum of its rewards, without a discount. Start with [`play`].
+//! The return of an episode is the plain sum of rewards, without a discount. Start with [`play`].
 
 use std::ops::ControlFlow;
 
@@ -13,9 +13,9 @@ use crate::rating::NORMAL_95;
 /// One finished episode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpisodeReturn {
-    /// The sum of its rewards.
+    /// Sum of the rewards.
     pub sum: f64,
-    /// The number of its steps.
+    /// Number of steps.
     pub steps: usize,
 }
 
@@ -23,19 +23,19 @@ pub struct EpisodeReturn {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Returns {
-    /// The number of episodes.
+    /// Number of episodes.
     pub episodes: usize,
-    /// The mean return.
+    /// Mean return.
     pub mean: f64,
-    /// The lower end of the 95 % confidence interval of the mean.
+    /// Lower bound of the 95 % confidence interval of the mean.
     pub low: f64,
-    /// The upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// The mean number of steps.
+    /// Mean number of steps.
     pub length: f64,
 }
 
-/// The reason for the failure of an evaluation.
+/// The reason why an evaluation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The network failed.
@@ -44,40 +44,40 @@ pub enum Error {
     /// The rules gave a reward that is not a number.
     #[error("{game} gave the reward {reward} in step {step} of the episode with seed {seed}")]
     Reward {
-        /// The name of the game.
+        /// Name of the game.
         game: String,
         /// The reward: NaN or infinite.
         reward: f32,
-        /// The number of steps before it.
+        /// Number of steps before the reward.
         step: usize,
-        /// The seed of the episode.
+        /// Seed of the episode.
         seed: u64,
     },
     /// The environments cannot be started.
     #[error("start the environments of {game}")]
     Start {
-        /// The name of the game.
+        /// Name of the game.
         game: String,
-        /// The reason.
+        /// Error of the start.
         source: bridge::Error,
     },
     /// The environments have failed.
     #[error(transparent)]
     Environments(#[from] game::EnvironmentsError),
-    /// The environments lose an episode whenever it is played.
+    /// The environments lose an episode at every attempt.
     #[error("{game} lost the evaluation episode of seed {seed} {tries} times")]
     Lost {
-        /// The name of the game.
+        /// Name of the game.
         game: String,
-        /// The seed of the episode.
+        /// Seed of the episode.
         seed: u64,
-        /// The number of tries.
+        /// Number of tries.
         tries: u32,
     },
 }
 
-/// Returns the seeds of `count` evaluation episodes. Self-play never uses them, whatever its seed, and equal arguments
-/// give equal seeds, so that the versions of a run are compared on the same episodes.
+/// Returns the seeds of `count` evaluation episodes. Self-play never uses them, whatever the run's seed. Equal
+/// arguments give equal seeds, so that the versions of a run are compared on the same episodes.
 pub fn seeds(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     (0..count as u64).map(move |index| selfplay::evaluation_seed(seed, index))
 }
@@ -87,7 +87,7 @@ pub fn seeds(seed: u64, count: usize) -> impl Iterator<Item = u64> {
 /// `pause` is called after every step of all episodes: it may sleep, or stop the evaluation, which then has no result.
 ///
 /// # Errors
-/// If the network fails, or a reward is not finite.
+/// The network fails, or a reward is not finite.
 pub fn play<G: Game>(
     game: &G,
     contestant: &mut dyn Contestant<G>,
@@ -123,10 +123,10 @@ pub fn play<G: Game>(
 }
 
 impl Returns {
-    /// Computes the statistics of at least two episodes; the interval is Student's.
+    /// Computes the statistics of at least two episodes, with Student's interval.
     ///
     /// # Panics
-    /// With fewer than two episodes, which have no interval.
+    /// There are fewer than two episodes, which have no interval.
     #[must_use]
     pub fn of(episodes: &[EpisodeReturn]) -> Self {
         assert!(episodes.len() >= 2, "an interval needs two episodes");
@@ -140,8 +140,8 @@ impl Returns {
     }
 }
 
-/// Returns the 97.5 % quantile of Student's distribution with ν degrees of freedom: the exact one for ν up to 2, else
-/// the expansion in 1/ν of Fisher and Cornish (1960), whose error is below 1 % for ν = 3 and vanishes as ν grows.
+/// Returns the 97.5 % quantile of Student's distribution with ν degrees of freedom: exact for ν up to 2, else by the
+/// expansion in 1/ν of Fisher and Cornish (1960), with an error below 1 % for ν = 3 that vanishes as ν grows.
 fn student_quantile(freedom: f64) -> f64 {
     if freedom < 1.5 {
         return 12.706_204_736;
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(error.to_string(), "chain gave the reward NaN in step 2 of the episode with seed 3");
     }
 
-    /// The values are those of published tables.
+    /// The values come from published tables.
     #[test]
     fn quantiles_are_those_of_the_tables() {
         for (freedom, expected) in

@@ -1,7 +1,7 @@
 //! The strengths of opponents without a network, measured once.
 //!
-//! With them the interval of a version shows the noise of its own games alone, and ratings of different runs are on one
-//! scale. docs/matches.md has the commands that measured them. Start with [`elo`].
+//! With these strengths, a version's interval shows only the noise of the version's games, and ratings from different
+//! runs are on one scale. docs/matches.md has the commands that measured them. Start with [`elo`].
 
 /// The opponents of each game by name, in Elo over random play.
 const SCALES: &[(&str, &[(&str, f64)])] = &[(
@@ -19,7 +19,7 @@ const SCALES: &[(&str, &[(&str, f64)])] = &[(
     ],
 )];
 
-/// Returns the strength of a player of this name in a game, in Elo over random play; `None` if it is not known.
+/// Returns the strength of the player with this name in a game, in Elo over random play; `None` if it is not known.
 pub(crate) fn elo(game: &str, player: &str) -> Option<f64> {
     if player == "random" {
         return Some(0.0);

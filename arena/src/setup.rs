@@ -1,4 +1,4 @@
-//! The constant parts of measuring: rules, settings, evaluators, solved positions. Start with [`Setup`].
+//! The constant parts of measurements: rules, settings, evaluators, solved positions. Start with [`Setup`].
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -14,25 +14,25 @@ use crate::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
 use crate::solved::{self, SolvedPosition};
 use crate::{accuracy, metrics};
 
-/// The largest number of positions that are drawn, which is also the usual one: an oracle solves them in seconds.
+/// Maximum and usual number of drawn positions: an oracle solves them in seconds.
 const DRAWN_MAX: usize = 300;
 
-/// The parts that the worker and its pacer share.
+/// The parts that the worker and the pacer share.
 pub(crate) struct Setup<G> {
-    /// The rules.
+    /// Rules of the game.
     pub(crate) game: G,
-    /// The checked configuration.
+    /// Checked configuration.
     pub(crate) settings: Settings,
-    /// The backend that builds evaluators.
+    /// Backend that builds evaluators.
     pub(crate) backend: Arc<dyn Backend>,
-    /// The solved positions on which each version is measured; unset until [`Self::draw_positions`], unless they are
-    /// bundled with the game.
+    /// Solved positions on which each version is measured. Unset until [`Self::draw_positions`], unless the game
+    /// bundles them.
     pub(crate) positions: OnceLock<Vec<SolvedPosition>>,
 }
 
 impl<G: Game> Setup<G> {
-    /// Selects the solved positions that are bundled with the game, at most as many as are configured; none if they are
-    /// to be drawn.
+    /// Selects the solved positions bundled with the game, at most the configured number; none if positions are to be
+    /// drawn.
     pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
         let bundled = if settings.arena.draw_positions { None } else { solved::bundled(&game) };
         let bundled = bundled.map(|bundled| accuracy::subset(bundled, settings.arena.positions));
@@ -40,8 +40,8 @@ impl<G: Game> Setup<G> {
         Self { game, settings, backend, positions }
     }
 
-    /// Draws positions that the seed of the run determines, if none are selected and the game has an oracle; stops
-    /// early when `pause`, which is called after each of them, breaks.
+    /// Draws positions from the run's seed, if none are selected and the game has an oracle. `pause` is called after
+    /// each position; stops early when it breaks.
     pub(crate) fn draw_positions(&self, pause: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
         if self.positions.get().is_some() {
             return ControlFlow::Continue(());
@@ -58,7 +58,7 @@ impl<G: Game> Setup<G> {
         ControlFlow::Continue(())
     }
 
-    /// Returns the solved positions on which each version is measured; none for games that have none.
+    /// Returns the solved positions on which each version is measured; empty for games without any.
     pub(crate) fn positions(&self) -> &[SolvedPosition] {
         self.positions.get().map_or(&[], Vec::as_slice)
     }
@@ -66,8 +66,8 @@ impl<G: Game> Setup<G> {
     /// Builds the network of a version.
     ///
     /// # Errors
-    /// If the weights do not suit the game, or are of an AlphaZero network for a game that
-    /// needs learned dynamics, or the backend fails.
+    /// The weights do not suit the game, or come from an AlphaZero network for a game that needs learned dynamics, or
+    /// the backend fails.
     pub(crate) fn network(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Network> {
         let manifest = evaluators::suited(manifest, self.game.spec())?;
         if !manifest.architecture.model.has_dynamics() {
@@ -76,8 +76,8 @@ impl<G: Game> Setup<G> {
         Ok(self.backend.build_network(&manifest, bytes)?)
     }
 
-    /// Returns a version as a player whose choice depends only on the position; with 0 simulations it plays the raw
-    /// policy.
+    /// Returns a version as a player with choices that depend only on the position; with 0 simulations it plays the
+    /// raw policy.
     pub(crate) fn searcher<'a>(
         &self,
         version: WeightsVersion,
@@ -92,7 +92,7 @@ impl<G: Game> Setup<G> {
     /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.
     ///
     /// # Errors
-    /// An error of the network.
+    /// The network fails.
     pub(crate) fn measure_accuracy(
         &self,
         version: WeightsVersion,

@@ -1,12 +1,12 @@
-//! Parsing of solved positions, and scoring of chosen moves and expected values against them.
+//! Parses solved positions, and scores chosen moves and expected values against them.
 //!
-//! The format is CSV: a header `moves,band,…`, then one position per line: the moves from the start in the game's
-//! notation, a band (a name under which positions are counted together), and one score per action, the i-th being that
-//! of `Action(i)`; empty if the action is illegal. A score is positive if the player to move then wins, 0 for a draw,
-//! negative if they lose, and larger is better. Moves are separated by spaces, or concatenated in games whose every
-//! move is one character.
+//! The format is CSV: a header `moves,band,…`, then one position per line. A line has the moves from the start in the
+//! game's notation, a band (a name under which positions are counted together), and one score per action, the i-th
+//! for `Action(i)`; empty if the action is illegal. A score is positive if the player to move then wins, 0 for a
+//! draw, negative for a loss; larger is better. Moves are separated by spaces, or concatenated in games in which
+//! every move is one character.
 //!
-//! Where a game has an [oracle](oracles), positions can also be [drawn] from a seed.
+//! In games with an [oracle](oracles), positions can also be [drawn] from a seed.
 //!
 //! This module does not search or evaluate: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
@@ -20,12 +20,12 @@ use crate::contestant::Assessment;
 /// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SolvedPosition {
-    /// The actions from the start to the position.
+    /// Actions from the start to the position.
     moves: Vec<Action>,
     band: String,
-    /// The scores, `[A]`; `None` for illegal actions.
+    /// Scores, `[A]`; `None` for illegal actions.
     scores: Vec<Option<i32>>,
-    /// The best of the scores.
+    /// Best score.
     best: i32,
 }
 
@@ -45,14 +45,14 @@ impl SolvedPosition {
     /// Returns the position.
     ///
     /// # Panics
-    /// If `game` has different rules from those with which the position was parsed.
+    /// `game` has other rules than the game for which the position was parsed.
     #[must_use]
     pub fn position<G: Game>(&self, game: &G) -> G::Position {
         game.replay(&self.moves).expect("the moves were played when the position was read")
     }
 }
 
-/// The reason for rejecting a file of solved positions.
+/// The reason why a file of solved positions is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Error {
@@ -61,12 +61,12 @@ pub struct Error {
     problem: String,
 }
 
-/// Parses solved positions of `game` from the text of `file`, whose name is used only in errors.
+/// Parses solved positions of `game` from the text of `file`; the file name is used only in errors.
 ///
 /// Empty lines are skipped. Fields are not quoted, because no notation has commas.
 ///
 /// # Errors
-/// [`Error`] names the file, the line, the field and what was expected.
+/// The file is invalid; [`Error`] names the file, the line, the field and the expected form.
 pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosition>, Error> {
     let error = |place: String, problem: String| Error { place: format!("{file}{place}"), problem };
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
@@ -97,15 +97,15 @@ pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosi
     Ok(positions)
 }
 
-/// Returns the solved positions that the registry bundles with `game`, or `None` if it has none.
+/// Returns the solved positions that the registry bundles with `game`; `None` without any.
 #[must_use]
 pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     let SolvedPositions { file, csv } = game.spec().name.parse::<GameKind>().ok()?.entry().solved?;
     Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
-/// Draws up to `count` positions from a seed, with the scores of the game's oracle; `None` if the game has no oracle.
-/// Fewer are returned where a game has fewer, as described at [`oracles::draw`].
+/// Draws up to `count` positions from a seed, with scores by the game's oracle; `None` if the game has no oracle. A
+/// game with fewer positions returns fewer, as described at [`oracles::draw`].
 #[must_use]
 pub fn drawn(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<Item = SolvedPosition> + use<>> {
     let solved = |LabelledPosition { actions, band, scores }: LabelledPosition| {
@@ -115,15 +115,15 @@ pub fn drawn(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<I
     Some(oracles::draw(game, seed, count)?.map(solved))
 }
 
-/// Returns true if the arena measures accuracy in a game: on bundled positions, or on drawn ones, unless it plays every
-/// line of the game instead.
+/// Returns true if the arena measures accuracy in a game: on bundled or drawn positions, unless it plays every line
+/// of the game instead.
 #[must_use]
 pub fn is_measured(game: &GameKind) -> bool {
     let entry = game.entry();
     entry.solved.is_some() || (entry.exhaustive == Exhaustive::Skip && oracles::has_oracle(game))
 }
 
-/// The notation of the `moves` column of a file.
+/// Notation of a file's column `moves`.
 #[derive(Debug, Clone, Copy)]
 enum Notation {
     RunTogether,
@@ -191,7 +191,7 @@ fn parse_score(text: &str, legal: bool) -> Result<Option<i32>, String> {
     }
 }
 
-/// Truncates a text to the length that is quoted in an error.
+/// Truncates a text to the maximum length of a quotation in an error.
 fn abridged(text: &str) -> String {
     const CHARACTERS: usize = 60;
     match text.char_indices().nth(CHARACTERS) {
@@ -203,9 +203,9 @@ fn abridged(text: &str) -> String {
 /// The quality of a chosen action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionQuality {
-    /// True if its score has the sign of the best score, so that the theoretical win, draw or loss is preserved.
+    /// True if the score has the sign of the best score, so that the theoretical win, draw or loss is preserved.
     pub outcome_preserving: bool,
-    /// True if it has the best score.
+    /// True if the action has the best score.
     pub optimal: bool,
 }
 
@@ -219,23 +219,23 @@ pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
     }
 }
 
-/// Counts of good actions among scored positions, and the errors of values.
+/// Counts of good actions in scored positions, and value errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MoveTally {
-    /// The number of scored positions.
+    /// Number of scored positions.
     pub positions: u64,
-    /// The number of outcome-preserving actions.
+    /// Number of outcome-preserving actions.
     pub outcome_preserving: u64,
-    /// The number of optimal actions.
+    /// Number of optimal actions.
     pub optimal: u64,
-    /// The number of positions with an expected value.
+    /// Number of positions with an expected value.
     pub values: u64,
-    /// The sum of the distances of expected values from the results of best play: −1, 0 or 1.
+    /// Sum of distances between expected values and the results of best play: −1, 0 or 1.
     pub value_errors: f64,
 }
 
 impl MoveTally {
-    /// Counts one scored action; `value_error` is the distance of the expected value from the result of best play.
+    /// Counts one scored action; `value_error` is the distance between the expected value and the result of best play.
     pub fn add(&mut self, judgement: ActionQuality, value_error: Option<f64>) {
         self.positions += 1;
         self.outcome_preserving += u64::from(judgement.outcome_preserving);
@@ -244,7 +244,7 @@ impl MoveTally {
         self.value_errors += value_error.unwrap_or_default();
     }
 
-    /// Returns the mean distance of expected values from the results of best play, in `[0, 2]`; `None` without values.
+    /// Returns the mean distance between expected values and results of best play, in `[0, 2]`; `None` without values.
     #[must_use]
     pub fn value_error(&self) -> Option<f64> {
         (self.values > 0).then(|| self.value_errors / self.values as f64)
@@ -267,7 +267,7 @@ fn share(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { count as f64 / of as f64 }
 }
 
-/// Serialises the counts with their shares.
+/// Serialises the counts and the shares.
 impl Serialize for MoveTally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
@@ -286,9 +286,9 @@ impl Serialize for MoveTally {
 /// The tally of one band.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BandTally {
-    /// The band.
+    /// Name of the band.
     pub band: String,
-    /// Its tally.
+    /// Counts of the band.
     #[serde(flatten)]
     pub tally: MoveTally,
 }
@@ -296,9 +296,9 @@ pub struct BandTally {
 /// Tallies by band and overall.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// The tally of all positions.
+    /// Counts over all positions.
     pub overall: MoveTally,
-    /// The tallies by band, in the order of first appearance.
+    /// Tallies by band, in the order of first appearance.
     pub bands: Vec<BandTally>,
 }
 

@@ -1,39 +1,39 @@
-//! A sequential probability ratio test of the difference in strength between two players, after Wald 1945.
+//! A sequential probability ratio test for the difference in strength between two players, after Wald 1945.
 //!
 //! The test compares two hypotheses about the difference: `elo0` and `elo1`. It may be evaluated after every batch of
-//! openings, and ends as soon as one hypothesis is accepted, so that a clear difference takes few games. The data are
-//! pairs of games with sides exchanged, whose five results have unknown probabilities; each hypothesis fixes only their
-//! mean, and the likelihood is maximised over the rest (the generalised test, as in Fishtest; Van den Bergh 2019, *A
-//! practical introduction to the GSPRT*). Draw rates and the correlation of the two games need no model. Start with
-//! [`Sprt`].
+//! openings, and stops as soon as one hypothesis is accepted, so that a clear difference takes few games. The data
+//! are pairs of games with sides exchanged. The five results of a pair have unknown probabilities: each hypothesis
+//! fixes only the mean, and the likelihood is maximised over the rest (the generalised test, as in Fishtest; Van den
+//! Bergh 2019, *A practical introduction to the GSPRT*). Draw rates and the correlation of the two games need no
+//! model. Start with [`Sprt`].
 
 use serde::Serialize;
 
 use crate::ledger::Tally;
 
-/// The number of pairs that counts in place of zero for a result that was not observed, as in Fishtest: without it, one
-/// result alone would exclude every hypothesis but its own.
+/// Count of pairs that replaces zero for a result that was not observed, as in Fishtest. Without it, one result alone
+/// would exclude every hypothesis but one.
 const UNOBSERVED: f64 = 1e-3;
 
-/// The maximum number of steps of a root search; each at least halves an interval, or is a step of Newton's method.
+/// Maximum steps of a root search; each at least halves an interval, or is a step of Newton's method.
 const STEPS_MAX: usize = 200;
 
-/// The largest hypothesis, in Elo: a share of 0.9999 of the points.
+/// Maximum hypothesis, in Elo: a share of 0.9999 of the points.
 const ELO_MAX: f64 = 1600.0;
 
-/// The smallest distance between the hypotheses, in Elo: a test of less would take more than ten million games.
+/// Minimum distance between the hypotheses, in Elo: a finer test would take more than ten million games.
 const DISTANCE_MIN: f64 = 0.1;
 
-/// The hypotheses and error rates of a test.
+/// Hypotheses and error rates of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Settings {
-    /// The difference in strength under H0, in Elo on the logistic scale.
+    /// Difference in strength under H0, in Elo on the logistic scale.
     pub elo0: f64,
-    /// The difference under H1, above that of H0.
+    /// Difference in strength under H1, above `elo0`.
     pub elo1: f64,
-    /// The probability of accepting H1 where H0 holds.
+    /// Probability of accepting H1 where H0 holds.
     pub alpha: f64,
-    /// The probability of accepting H0 where H1 holds.
+    /// Probability of accepting H0 where H1 holds.
     pub beta: f64,
 }
 
@@ -48,17 +48,17 @@ pub enum Error {
         distance = DISTANCE_MIN
     )]
     Hypotheses {
-        /// The difference under H0.
+        /// Difference under H0.
         elo0: f64,
-        /// The difference under H1.
+        /// Difference under H1.
         elo1: f64,
     },
     /// An error rate is not between 0 and 0.5.
     #[error("{name}: must be above 0 and below 0.5, not {rate}")]
     Rate {
-        /// `alpha` or `beta`.
+        /// Name of the rate: `alpha` or `beta`.
         name: &'static str,
-        /// The rate.
+        /// Value of the rate.
         rate: f64,
     },
 }
@@ -67,7 +67,7 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The games so far decide nothing.
+    /// The games so far are not conclusive.
     Continue,
     /// H0 is accepted: the difference is not as large as `elo1`.
     AcceptH0,
@@ -75,7 +75,7 @@ pub enum State {
     AcceptH1,
 }
 
-/// The log-likelihood ratios at which a test ends.
+/// The log-likelihood ratios at which a test stops.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
     /// H0 is accepted at this ratio or below: ln(β / (1 − α)).
@@ -84,23 +84,23 @@ pub struct Bounds {
     pub high: f64,
 }
 
-/// A sequential probability ratio test; see the [module](self). It holds no games: its state follows from a [`Tally`]
-/// of all of them, however they were split into batches.
+/// A sequential probability ratio test; see the [module](self). It holds no games: the state follows from a [`Tally`]
+/// of all games, however they were split into batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sprt {
     settings: Settings,
     bounds: Bounds,
-    /// The expected score of a pair, 0 to 1, under H0.
+    /// Expected score of a pair, 0 to 1, under H0.
     score0: f64,
-    /// The expected score under H1.
+    /// Expected score of a pair, 0 to 1, under H1.
     score1: f64,
 }
 
 impl Sprt {
-    /// Creates a test.
+    /// Creates a test from hypotheses and error rates.
     ///
     /// # Errors
-    /// [`Error`] names the value that is out of range.
+    /// A value is out of range; [`Error`] names it.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let Settings { elo0, elo1, alpha, beta } = settings;
         let is_in_range = |elo: f64| (-ELO_MAX..=ELO_MAX).contains(&elo);
@@ -122,14 +122,14 @@ impl Sprt {
         self.settings
     }
 
-    /// Returns the log-likelihood ratios at which the test ends.
+    /// Returns the log-likelihood ratios at which the test stops.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Returns the logarithm of the likelihood of these results under H1 over that under H0, each maximised over all
-    /// probabilities of the five results of a pair that have the expected score of the hypothesis.
+    /// Returns the logarithm of the likelihood ratio, H1 over H0. Each likelihood is maximised over all probabilities
+    /// of a pair's five results with the expected score of the hypothesis.
     #[must_use]
     pub fn log_likelihood_ratio(&self, tally: Tally) -> f64 {
         if tally.openings() == 0 {
@@ -153,22 +153,23 @@ impl Sprt {
     }
 }
 
-/// Returns the expected score, 0 to 1, of a player that is `elo` above its opponent.
+/// Returns the expected score, 0 to 1, of a player that is `elo` above the opponent.
 fn score(elo: f64) -> f64 {
     1.0 / (1.0 + 10_f64.powf(-elo / 400.0))
 }
 
-/// Returns the deviation of each result of a pair, as a share of its two points, from a score.
+/// Returns each pair result's deviation from a score, as a share of the two points.
 fn deviations(score: f64) -> [f64; 5] {
     [0.0, 0.25, 0.5, 0.75, 1.0].map(|result| result - score)
 }
 
-/// Returns the number of pairs by half points, none of them zero.
+/// Returns the number of pairs by half points, without zeros.
 fn counts(tally: Tally) -> [f64; 5] {
     tally.pairs.map(|pairs| if pairs == 0 { UNOBSERVED } else { pairs as f64 })
 }
 
-/// Returns max Σ nᵢ ln pᵢ over all probabilities p with mean `score`, less Σ nᵢ ln (nᵢ / n), which has no score.
+/// Returns max Σ nᵢ ln pᵢ over all probabilities p with mean `score`, minus Σ nᵢ ln (nᵢ / n), which depends on no
+/// score.
 ///
 /// By Lagrange multipliers pᵢ = nᵢ / (n (1 + θ dᵢ)), where dᵢ is the deviation of result i from the score and θ the
 /// root of Σ nᵢ dᵢ / (1 + θ dᵢ).
@@ -179,8 +180,8 @@ fn log_likelihood(counts: &[f64; 5], score: f64) -> f64 {
     -terms.sum::<f64>()
 }
 
-/// Returns the root θ of Σ nᵢ dᵢ / (1 + θ dᵢ), by Newton's method inside an interval that holds it. All probabilities
-/// are positive only between the poles of the first and the last result, and the sum falls from ∞ to −∞ there.
+/// Returns the root θ of Σ nᵢ dᵢ / (1 + θ dᵢ), by Newton's method inside a bracketing interval. All probabilities are
+/// positive only between the poles of the first and the last result, where the sum falls from ∞ to −∞.
 fn multiplier(counts: &[f64; 5], deviations: &[f64; 5]) -> f64 {
     let (mut low, mut high) = (-1.0 / deviations[4], -1.0 / deviations[0]);
     let mut theta = 0.0;

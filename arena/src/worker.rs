@@ -1,4 +1,4 @@
-//! The measuring thread: measures a weights version, plays its rated games and waits for the next version.
+//! The measuring thread: measures a weights version, plays the rated games and waits for the next version.
 //!
 //! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
@@ -32,25 +32,25 @@ use crate::returns::{self, Returns};
 use crate::setup::Setup;
 use crate::{exhaustive, matches, metrics, scale};
 
-/// The number of intervals after which a newer version replaces one that has games left.
+/// Number of intervals after which a later version replaces a version that has games left.
 const PATIENCE: u32 = 4;
 
-/// The number of openings after which the sequence of a version repeats, which bounds the draws of one match.
+/// Openings after which the sequence of a version repeats, which bounds the draws in one match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
-/// The random stream of a version's openings; the streams of its matches count up from zero.
+/// Random stream of a version's openings; the streams of matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// The smallest information assigned to a game, which allows for a wrong rating.
+/// Minimum information assigned to a game, which allows for a wrong rating.
 const INFORMATION_MIN: f64 = 0.01;
 
-/// The file of all games in the run directory.
+/// File of all games in the run directory.
 pub(crate) const RATINGS: &str = "ratings.json";
 
-/// The folder of earlier versions in the run directory.
+/// Directory of earlier versions in the run directory.
 const PAST_VERSIONS: &str = "arena";
 
-/// The file of all mean returns in the run directory.
+/// File of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
 
 /// The state of the measuring thread; see the [module](self).
@@ -58,10 +58,10 @@ pub(crate) struct Worker<G: Game, O> {
     setup: Arc<Setup<G>>,
     ledger: Ledger,
     returns: ReturnLedger,
-    /// The environments of evaluation episodes, if the game runs outside this process.
+    /// Environments of evaluation episodes, if the game runs outside this process.
     outside: Option<Outside<G>>,
     past: PastVersions,
-    /// The rule by which versions reach the actors, if the arena decides that.
+    /// Rule by which versions reach the actors, if the arena decides on that.
     gate: Option<Gate>,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
@@ -75,15 +75,15 @@ struct Current {
     published: Arc<Published>,
     network: Network,
     adopted: Instant,
-    /// The games against each earlier version that count. They are not kept: after a restart a game may count again.
+    /// Games that count, by earlier version. They are not stored: after a restart a game may count again.
     counted: BTreeMap<Player, Counted>,
 }
 
-/// The reason for an incomplete measurement or match.
+/// The reason why a measurement or match is incomplete.
 enum Stop {
     /// The process drains.
     Drain,
-    /// The version being measured cannot be evaluated.
+    /// The version under measurement cannot be evaluated.
     Evaluator(inference::Error),
     /// The environment failed in an evaluation episode.
     Environment(returns::Error),
@@ -119,7 +119,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Opens the games and earlier versions in the run directory.
     ///
     /// # Errors
-    /// An unusable run directory, or files of another run in it.
+    /// An unusable run directory, or files of another run there.
     pub(crate) fn open(game: G, settings: Settings, backend: Arc<dyn Backend>, environment: O) -> anyhow::Result<Self> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
@@ -131,7 +131,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let gate = match settings.gate {
             Some(rule) => Some(Gate::open(rule, &directory.join(gate::FILE))?),
             None => {
-                // Actors play with newer versions from now on, to which a later gate must not prefer the accepted one.
+                // Actors play with later versions from now on, which a later gate must not rank below the accepted
+                // version.
                 if_exists(fs::remove_file(directory.join(gate::FILE))).context("remove the accepted version")?;
                 None
             }
@@ -152,7 +153,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Measures version after version until the process drains; all results are on disk when it returns.
     ///
     /// # Errors
-    /// If ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
+    /// Ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
         metrics::regression(None);
@@ -201,7 +202,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
 
-    /// Returns true if versions are measured by their mean returns: there are no opponents then.
+    /// Returns true if versions are measured by mean returns: there are no opponents then.
     fn is_scored_by_rewards(&self) -> bool {
         self.setup.game.spec().scoring == Scoring::Rewards
     }
@@ -227,7 +228,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// Serves a version to the actors if it passes the gate and is not the one that they play with.
+    /// Serves a version to the actors if it passes the gate and differs from the actors' current version.
     fn judge(&mut self, published: &Arc<Published>) {
         let version = published.manifest.version;
         let Some(gate) = &mut self.gate else { return };
@@ -241,11 +242,11 @@ impl<G: Game, O: Environment> Worker<G, O> {
             Verdict::Passes if gate.accepted() == Some(version) => return,
             Verdict::Passes => {}
         }
-        // The version is kept before it is named in the file: a restart serves it again.
+        // The version is kept before the file names it: a restart serves it again.
         self.past.protect(version);
         let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
         if let (Err(_), Some(accepted)) = (&kept, gate.accepted()) {
-            // Actors stay with the version that is on disk; a newer one is tested against that.
+            // Actors stay with the version on disk; a later version is tested against that.
             self.past.protect(accepted);
             return log_failure(kept.context("keep the accepted version"));
         }
@@ -255,7 +256,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.pacer.accept(published);
     }
 
-    /// Serves the version again that an earlier process accepted. Without its bytes the next version passes.
+    /// Serves the accepted version of an earlier process again. Without the bytes, the next version passes.
     fn accept_again(&mut self) {
         let Some(gate) = &mut self.gate else { return };
         let Some(version) = gate.accepted() else { return };
@@ -270,7 +271,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.pacer.accept(&Published { manifest, bytes: bytes.into() });
     }
 
-    /// Waits until newer weights arrive or the interval of the current ones is over.
+    /// Waits until later weights arrive or the interval of the current version is over.
     fn idle(&mut self) -> ControlFlow<()> {
         let now = self.pacer.now();
         let measured = self.current.as_ref().map(|current| now.saturating_duration_since(current.adopted));
@@ -278,10 +279,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.pacer.idle(remaining.unwrap_or_default())
     }
 
-    /// Makes `published` the version being measured, and runs all measurements except its games.
+    /// Makes `published` the version under measurement, and runs all measurements except for games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if self.games_left() > 0 {
-            // A version that is replaced before its last game has no other check.
+            // A version that is replaced before the last game has no other check.
             self.report_regression();
         }
         if let Some(Current { published, .. }) = self.current.take() {
@@ -310,9 +311,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
-    /// Evaluates a version without search: solved positions, and under a gate the start of the game, because few games
-    /// have solved positions. Only these evaluations, which take little time, precede the first verdict: actors without
-    /// weights wait for it, and weights that fail here are never served.
+    /// Evaluates a version without search: solved positions, and under a gate the start of the game, because few
+    /// games have solved positions. Only these short evaluations precede the first verdict: actors without weights
+    /// wait for it, and weights that fail here are never served.
     fn evaluate(&mut self, current: &mut Current) -> Result<(), Stop> {
         let Self { setup, pacer, gate, .. } = self;
         let version = current.published.manifest.version;
@@ -378,7 +379,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Plays the evaluation episodes of the run, which are the same for every player.
     fn play_episodes(&mut self, contestant: &mut dyn Contestant<G>) -> Result<Returns, Stop> {
         let Self { setup, pacer, outside, .. } = self;
-        // The complement separates these seeds from those of `zerofleet eval` with the seed of the run.
+        // The complement separates these seeds from the seeds of `zerofleet eval` with the seed of the run.
         let seeds = returns::seeds(!setup.settings.run.seed, setup.settings.arena.episodes);
         let pause = &mut || pacer.take();
         let played = match outside {
@@ -407,8 +408,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         returns.is_some()
     }
 
-    /// Returns neighbouring fixed opponents that have not met, the stronger of unknown strength: only the prior would
-    /// determine the rating there.
+    /// Returns neighbouring fixed opponents that have not met, if the strength of the stronger is unknown: only the
+    /// prior would determine that rating.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let is_known = |player: Player| scale::elo(&self.setup.game.spec().name, &player.to_string()).is_some();
@@ -416,9 +417,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
     }
 
-    /// Returns true if the fixed opponent above `weaker` is to be rated now: the first one, and each one as soon as a
-    /// version is as strong as the one below it, or there is nothing else to play. In slow games, matches between
-    /// opponents that are far stronger than any version yet would delay the first ratings of versions.
+    /// Returns true if the fixed opponent above `weaker` is to be rated now: the first at once, and each further one
+    /// as soon as a version is as strong as `weaker`, or there is nothing else to play. In slow games, matches
+    /// between opponents that are far stronger than any version yet would delay the first ratings of versions.
     fn needs_anchor(&self, weaker: Player) -> bool {
         let newest = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
         weaker == Player::Random
@@ -515,14 +516,14 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Returns the opponent of the next match: the opponent of a pending test of the gate, or else the opponent that
-    /// narrows the interval of the player most.
+    /// Returns the opponent of the next match: the opponent in a pending test of the gate, or else the opponent that
+    /// narrows the player's interval most.
     fn opponent_of(&self, player: Player) -> Player {
         let of_test = self.gate.as_ref().and_then(Gate::opponent);
         if let (Some(opponent), true) = (of_test, self.is_pending()) {
             return opponent;
         }
-        // A version without games is assumed to be as strong as the one before it.
+        // A version without games is assumed to be as strong as the version before it.
         let before = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
         let elo = self.rating_of(player).or(before.copied()).map_or(0.0, |rated| rated.elo);
         let information = |opponent: Rated| {
@@ -534,8 +535,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let past = self.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
         self.fixed_opponents()
             .chain(past)
-            // A test that is decided gets no more games: its verdict is final. A match against a player without games
-            // shows nothing of the distance to random play.
+            // A decided test gets no more games: the verdict is final. A match against a player without games shows
+            // nothing about the distance to random play.
             .filter(|&opponent| opponent != player && Some(opponent) != of_test)
             .filter_map(|opponent| self.rating_of(opponent))
             .max_by(|&a, &b| information(a).total_cmp(&information(b)))
@@ -562,15 +563,15 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
-    /// Plays a match of the current version. Two versions search without random draws: a pair of which a game repeats
-    /// an earlier one of the same two is no evidence. All other opponents draw at random, so that a repeated game is a
-    /// new one, and without it short games, which repeat most, would have too small a share.
+    /// Plays a match of the current version. Two versions search without random draws, so that a pair with a game
+    /// that repeats an earlier game of the same two is no evidence. All other opponents draw at random, so that a
+    /// repeated game is new evidence; without it short games, which repeat most, would have too small a share.
     fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Results, Stop> {
         let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
         let Settings { run, arena, search, .. } = &self.setup.settings;
-        // Every match of a version has different openings, and a repeated match has the same ones. Games that do not
-        // count are among those of the ledger, so that the next match continues the sequence after them too.
+        // Every match of a version has different openings, and a repeated match has the same openings. The ledger
+        // also includes games that do not count, so that the next match continues the sequence after them.
         let skipped = (self.ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
         let mut rng = draws(run.seed, version, OPENINGS_STREAM);
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), skipped, &mut rng);
@@ -608,7 +609,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         ControlFlow::Continue(())
     }
 
-    /// Reports a regression once the current version has played all its games. A check after every match would be a
+    /// Reports a regression once the current version has played all rated games. A check after every match would be a
     /// test with many chances to err.
     fn report_measured(&self) {
         if self.games_left() == 0 && !self.is_pending() {
@@ -616,7 +617,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// Warns if the current version is significantly weaker than the best one before, unless it has no games.
+    /// Warns if the current version is significantly weaker than the best version before it, unless it has no games.
     fn report_regression(&self) {
         let Some(player) = self.current.as_ref().map(Current::player) else { return };
         if self.ledger.games_of(player) == 0 {
@@ -647,8 +648,8 @@ impl Current {
     }
 }
 
-/// Returns what this many games against an opponent show of the strength of a player with this rating, as the inverse
-/// of a variance in natural units: the noise of the games and the uncertainty of the opponent's own rating add up.
+/// Returns the information that this number of games against an opponent gives about a player with this rating: the
+/// inverse of a variance in natural units, which adds game noise and the uncertainty of the opponent's rating.
 fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
     let expected = expected_score(elo, opponent.elo);
     let deviation = (opponent.high - opponent.low) / (2.0 * NORMAL_95 * ELO_PER_UNIT);

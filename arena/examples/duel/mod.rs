@@ -1,4 +1,4 @@
-//! A match of two evaluators of weights versions, and the resulting difference in strength.
+//! A match between two weights versions with an evaluator each, and the resulting difference in strength.
 
 use std::ops::ControlFlow;
 
@@ -12,13 +12,13 @@ use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
 use weights::Manifest;
 
-/// The seed of all random draws.
+/// Seed of all random draws.
 pub(crate) const SEED: u64 = 1;
 
-/// The number of simulations per move.
+/// Simulations per move.
 const SIMULATIONS: u32 = 64;
 
-/// Reads a published version and its bytes: for `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.
+/// Reads a published version: for `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.
 pub(crate) fn read(stem: &str) -> anyhow::Result<(Manifest, Vec<u8>)> {
     let manifest = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
     Ok((manifest, std::fs::read(format!("{stem}.safetensors"))?))
@@ -45,7 +45,7 @@ pub(crate) fn play(
     let tally = played.tally();
     let (games, points, pairs) = (tally.games(), tally.points(), tally.pairs);
     let score = points / games as f64;
-    // The score's standard error from the variance of pairs of games with sides exchanged.
+    // Standard error of the score, from the variance of game pairs with sides exchanged.
     let error = 1.96 * tally.squared_error(score).sqrt() / games as f64;
     let elo = |score: f64| -400.0 * (1.0 / score - 1.0).log10();
     println!(

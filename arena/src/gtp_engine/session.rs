@@ -14,20 +14,20 @@ use super::{Identity, Interrupt, Settings};
 use crate::matches::{Ongoing, Reply};
 use crate::notation::Notation;
 
-/// The shortest limit for the first response of a process, which may load weights before it.
+/// Minimum limit for the first response of a process, which may load weights first.
 const START_TIME: Duration = Duration::from_secs(60);
-/// The most characters of a text of an engine in a report.
+/// Maximum characters of an engine's text in a report.
 const PHRASE_CHARACTERS_MAX: usize = 200;
 
-/// The rules of the games, as the protocol names them.
+/// The rules of the games, as named by the protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) notation: Notation,
-    /// The points of White, in Go.
+    /// Points of White, in Go.
     pub(super) komi: Option<f32>,
 }
 
-/// What the processes of an engine have in common.
+/// Settings and rules that all processes of an engine share.
 #[derive(Clone, Copy)]
 pub(super) struct Common<'a> {
     pub(super) settings: &'a Settings,
@@ -35,7 +35,7 @@ pub(super) struct Common<'a> {
     pub(super) rules: &'a Rules,
 }
 
-/// A process and its game; both come and go.
+/// A process with a game; either may be absent.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     process: Option<Controller>,
@@ -45,20 +45,20 @@ pub(super) struct Session {
 /// A game of a session.
 #[derive(Debug)]
 struct Seat {
-    /// The number of the game.
+    /// Number of the game.
     number: usize,
-    /// The number of actions that the process knows; `None` if the game is not set up in it.
+    /// Actions that the process knows; `None` if the game is not set up there.
     known_plies: Option<usize>,
-    /// Whether a process has been started again for this game.
+    /// True if a process has been restarted for this game.
     is_restarted: bool,
-    /// Whether the engine has lost the game by failing.
+    /// True if the engine has lost the game by failing.
     has_failed: bool,
 }
 
-/// The answer of a session to a position.
+/// The response of a session to a position.
 pub(super) enum Answer {
     Reply(Reply),
-    /// The process failed again after it was started again, or does not choose a move.
+    /// The process failed again after the restart, or does not choose a move.
     Failed(gtp::Error),
     /// The match is stopped.
     Interrupted,
@@ -66,26 +66,26 @@ pub(super) enum Answer {
 
 /// The step at which a command failed.
 enum Failure {
-    /// The process, its start or the set-up of a game.
+    /// The process, the start of it, or the set-up of a game.
     Process(gtp::Error),
     /// The engine refuses a move of the game.
     Refusal(gtp::Error),
-    /// The engine refuses to choose a move, or its answer is none.
+    /// The engine refuses to choose a move, or responds without a move.
     Choice(gtp::Error),
 }
 
 impl Session {
-    /// The number of the game that the session plays.
+    /// Returns the number of the session's game.
     pub(super) fn game(&self) -> Option<usize> {
         self.seat.as_ref().map(|seat| seat.number)
     }
 
-    /// Takes a game.
+    /// Assigns a game.
     pub(super) fn seat(&mut self, number: usize) {
         self.seat = Some(Seat { number, known_plies: None, is_restarted: false, has_failed: false });
     }
 
-    /// Leaves the game. Returns true if the engine has lost it by failing.
+    /// Leaves the game. Returns true if the engine has lost the game by failing.
     pub(super) fn leave(&mut self) -> bool {
         self.seat.take().is_some_and(|seat| seat.has_failed)
     }
@@ -95,7 +95,7 @@ impl Session {
         let time_max = common.settings.response_time_max;
         let process = self.process(common)?;
         let name = process.send("name", time_max.max(START_TIME))?;
-        // The specification demands both commands, but a program without a version plays as well.
+        // The specification demands both commands, but a program without a version also plays.
         let version = match process.send("version", time_max) {
             Err(error) if !matches!(error.fault, Fault::Refused { .. }) => return Err(error),
             answer => answer.unwrap_or_default(),
@@ -104,7 +104,7 @@ impl Session {
         Ok(Identity { name: phrase(&name), version: phrase(&version) })
     }
 
-    /// Returns the answer to the position of the session's game. A process that fails is started again once per game.
+    /// Returns the response to the position of the session's game. A process that fails is restarted once per game.
     pub(super) fn answer(
         &mut self,
         common: Common<'_>,
@@ -174,7 +174,7 @@ impl Session {
         Ok(reply(rules, game, ongoing.position, color, chosen))
     }
 
-    /// Returns the process, which it starts if there is none.
+    /// Returns the process, and starts it if there is none.
     fn process(&mut self, common: Common<'_>) -> Result<&mut Controller, gtp::Error> {
         let process = match self.process.take() {
             Some(process) => process,
@@ -203,7 +203,7 @@ impl Failure {
 fn start(settings: &Settings, interrupt: &Interrupt) -> Result<Controller, gtp::Error> {
     let (program, arguments) = settings.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
     let mut command = Command::new(program);
-    // Some engines print pages of search on their standard error, which would hide the progress of the match.
+    // Some engines print pages of search on standard error, which would hide the progress of the match.
     inherited::restrict(&mut command, &[]).args(arguments).stderr(Stdio::null());
     let mut process = Controller::start(&settings.name, &mut command)?;
     let interrupt = Arc::clone(interrupt);
@@ -211,7 +211,7 @@ fn start(settings: &Settings, interrupt: &Interrupt) -> Result<Controller, gtp::
     Ok(process)
 }
 
-/// Sets the start of a game up.
+/// Sets up the start of a game.
 fn set_up(process: &mut Controller, rules: &Rules, time_max: Duration) -> Result<(), gtp::Error> {
     let Rules { notation, komi } = rules;
     process.send(&format!("boardsize {}", notation.size().width()), time_max)?;
@@ -221,13 +221,13 @@ fn set_up(process: &mut Controller, rules: &Rules, time_max: Duration) -> Result
     process.send("clear_board", time_max).map(drop)
 }
 
-/// Returns the move of the action at this ply. The players of all games alternate, also over passes.
+/// Returns the move of the action at this ply. In all games the players alternate, also over passes.
 fn ply(notation: Notation, at: usize, action: Action) -> Ply {
     let color = if at.is_multiple_of(2) { Color::Black } else { Color::White };
     Ply { color, played: notation.to_move(color, action) }
 }
 
-/// Returns the reply that a move of the engine is, by the rules of this program.
+/// Converts an engine's move to a reply, by the rules of this program.
 fn reply(rules: &Rules, game: &AnyGame, position: &games::AnyPosition, color: Color, chosen: Move) -> Reply {
     if chosen == Move::Resign {
         return Reply::Resign;

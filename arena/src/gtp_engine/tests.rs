@@ -1,6 +1,6 @@
-//! Tests of engines that are scripts of the shell: they play, resign, break the rules, die, hang and refuse.
+//! Tests of engines that are shell scripts: they play, resign, break the rules, die, hang and refuse.
 //!
-//! In Gomoku on 7 cells a side a script plays the lowest row from the left and its opponent the highest: the player
+//! In Gomoku on 7 cells a side a script plays the lowest row from the left, and the opponent the highest. The player
 //! that moves first completes five in a row.
 
 use std::fs;
@@ -19,11 +19,11 @@ use crate::matches::{self, GameEnd, Opening, Played};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The answer that plays the lowest row.
+/// The response that plays the lowest row.
 const LOWEST_ROW: &str = r#"say "$(column $((moves / 2 + 1)) A B C D E F G)1""#;
 
-/// Returns a script that answers `genmove` by a piece of shell and `play` by another. It appends its commands to the
-/// file `commands` of the folder, which is its first argument; `$moves` counts the moves of the game.
+/// Returns a script with a piece of shell for `genmove` and another for `play`. The script appends the commands to
+/// the file `commands` in the directory of the first argument; `$moves` counts the moves of the game.
 fn script(genmove: &str, play: &str) -> String {
     format!(
         r#"
@@ -61,7 +61,7 @@ fn never() -> Interrupt {
 struct Games {
     played: Played,
     flow: Result<ControlFlow<()>, matches::Error>,
-    /// The commands that its processes got.
+    /// Commands that the processes received.
     commands: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ fn an_engine_gets_each_move_once_and_plays_a_game_to_its_end() {
     let Games { played, flow, commands } = gomoku(LOWEST_ROW, "say", 1);
     assert_eq!((flow.unwrap(), played.tally()), (ControlFlow::Continue(()), Tally { pairs: [0, 0, 1, 0, 0] }));
     let [as_first, as_second] = &played.pairs()[0].games;
-    // Row 0 is at the top; the lowest row begins with action 42.
+    // Row 0 is at the top; the lowest row starts with action 42.
     let moves = |first: u16, second: u16, plies: u16| -> Vec<Action> {
         (0..plies).map(|ply| Action(if ply.is_multiple_of(2) { first } else { second } + ply / 2)).collect()
     };
@@ -162,7 +162,7 @@ fn the_swap_of_hex_is_swap_pieces() {
     assert_eq!((as_second.outcome, &as_second.end), (Outcome::Win(Player::First), &GameEnd::Resigned));
 }
 
-/// Returns the reasons of all forfeits, which must all be those of contestant 0.
+/// Returns the reasons of all forfeits, which must all be by contestant 0.
 fn forfeits(played: &Played) -> Vec<String> {
     let games = played.pairs().iter().flat_map(|pair| pair.games.iter().enumerate());
     let forfeits = games.filter_map(|(first, played)| played.forfeit().map(|forfeit| (first, forfeit)));
@@ -176,7 +176,8 @@ fn forfeits(played: &Played) -> Vec<String> {
 #[test]
 fn an_illegal_move_and_an_answer_that_is_no_move_lose_the_game() {
     let Games { played, .. } = gomoku("say A7", "say", 1);
-    // As the first player it plays A7, which is taken at its second move, or at its first one as the second player.
+    // As the first player it plays A7, which is taken at the second move; as the second player, already at the first
+    // move.
     assert_eq!(played.pairs()[0].games.each_ref().map(|played| played.actions.len()), [2, 1]);
     assert_eq!(forfeits(&played), vec!["A7 is illegal by the rules of gomoku-7"; 2]);
     assert_eq!(played.tally().pairs, [1, 0, 0, 0, 0]);
@@ -213,7 +214,7 @@ fn an_engine_that_dies_is_started_again_and_continues_its_game() {
 
 #[test]
 fn an_engine_that_dies_twice_in_a_game_loses_it() {
-    // It dies as the first player only, so that it never fails in three games in a row.
+    // It dies as the first player only, so that it never fails in three consecutive games.
     let Games { played, flow, .. } = gomoku(&format!(r#"[ "$moves" -eq 4 ] && exit 1; {LOWEST_ROW}"#), "say", 4);
     assert!(flow.unwrap().is_continue());
     assert_eq!(forfeits(&played), vec!["script at `genmove B`: the engine has ended"; 4]);
@@ -239,7 +240,7 @@ fn an_engine_that_hangs_loses_its_game() {
     assert!(reasons.len() == 2 && reasons.iter().all(is_limit), "{reasons:?}");
 }
 
-/// Plays the lowest action, and stops the match before.
+/// Stops the match, then plays the lowest action.
 struct Stopping(Arc<AtomicBool>);
 
 impl Contestant<AnyGame> for Stopping {

@@ -1,13 +1,13 @@
-//! The players of a match: [`Participant`], of which every [`Contestant`] is one.
+//! The players of a match: [`Participant`]. Every [`Contestant`] is a participant.
 
 use game::{Action, Game};
 
 use crate::contestant::Contestant;
 use crate::gtp_engine;
 
-/// A player of a match, which sees the moves of each game and not only its position.
+/// A player of a match, which sees the moves of each game and not only the position.
 pub trait Participant<G: Game> {
-    /// Returns the most games that the player can play at a time; without a limit by default.
+    /// Returns the maximum number of concurrent games; unlimited by default.
     fn concurrent_games_max(&self) -> usize {
         usize::MAX
     }
@@ -15,23 +15,23 @@ pub trait Participant<G: Game> {
     /// Returns a reply in each of `games`, none of which is over.
     ///
     /// # Errors
-    /// If the player can play no more games.
+    /// The player can play no more games.
     fn reply(&mut self, game: &G, games: &[Ongoing<'_, G::Position>]) -> Result<Vec<Reply>, Failure>;
 
-    /// Takes notice that a game is over or will not be continued.
+    /// Notifies the player that a game is over or will not be continued.
     fn end_game(&mut self, number: usize) {
         let _ = number;
     }
 }
 
-/// A game that is not over.
+/// A game in progress.
 #[derive(Debug)]
 pub struct Ongoing<'a, P> {
-    /// The number of the game, unique among those of a match.
+    /// Number of the game, unique within a match.
     pub number: usize,
-    /// All actions from the start of the game, those of the opening first.
+    /// All actions from the start of the game, including the opening.
     pub actions: &'a [Action],
-    /// The position after them.
+    /// Position after these actions.
     pub position: &'a P,
 }
 
@@ -40,21 +40,22 @@ pub struct Ongoing<'a, P> {
 pub enum Reply {
     /// A legal action.
     Play(Action),
-    /// The player gives the game up.
+    /// The player resigns the game.
     Resign,
     /// The player loses the game because it broke the rules or failed.
     Forfeit {
-        /// The reason, as a phrase.
+        /// Reason, as a phrase.
         reason: String,
     },
-    /// The game has no result, by no clear fault of either player. The other game of its opening is not played either.
+    /// The game has no result, without a clear fault of either player. The other game of the opening is not played
+    /// either.
     Void {
-        /// The reason, as a phrase.
+        /// Reason, as a phrase.
         reason: String,
     },
 }
 
-/// The reason for which a participant can play no more games.
+/// The reason why a participant can play no more games.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The evaluator failed.

@@ -1,4 +1,4 @@
-//! The games of a match that are over: [`Played`].
+//! The finished games of a match: [`Played`].
 
 use std::collections::HashSet;
 
@@ -9,15 +9,15 @@ use crate::ledger::{Results, Tally};
 /// A finished game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlayedGame {
-    /// All actions from the start of the game, those of the opening first.
+    /// All actions from the start of the game, including the opening.
     pub actions: Vec<Action>,
-    /// The outcome.
+    /// Result of the game.
     pub outcome: Outcome,
-    /// The way in which the game ended.
+    /// The way in which the result came about.
     pub end: GameEnd,
 }
 
-/// The way in which a game ended.
+/// The way in which the result of a game came about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GameEnd {
     /// By the rules of the game.
@@ -26,7 +26,7 @@ pub enum GameEnd {
     Resigned,
     /// The loser forfeited the game.
     Forfeited {
-        /// The reason, as a phrase.
+        /// Reason, as a phrase.
         reason: String,
     },
 }
@@ -34,23 +34,23 @@ pub enum GameEnd {
 /// The two games of an opening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The index of the opening among those of the match.
+    /// Index of the opening in the match.
     pub opening: usize,
-    /// The number of plies of the opening.
+    /// Number of plies of the opening.
     pub opening_plies: usize,
-    /// The games: the first with contestant 0 as the first player, the second with sides exchanged.
+    /// The games: in the first, contestant 0 is the first player; in the second, sides are exchanged.
     pub games: [PlayedGame; 2],
-    /// Whether one of the games repeats, move by move and from the same side, a game that counts. Such a pair is no
-    /// evidence: the repeated game would count twice, and the other one alone would favour a side.
+    /// True if one of the games repeats, move by move and from the same side, a game that counts. Such a pair is no
+    /// evidence: the repeated game would count twice, and the other game alone would favour a side.
     pub is_repeated: bool,
 }
 
-/// An opening without a result, because one of its games is void.
+/// An opening without a result, because a game is void.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoidOpening {
-    /// The index of the opening among those of the match.
+    /// Index of the opening in the match.
     pub opening: usize,
-    /// The reason, as a phrase.
+    /// Reason, as a phrase.
     pub reason: String,
 }
 
@@ -59,16 +59,16 @@ pub struct VoidOpening {
 pub struct Played {
     pairs: Vec<Pair>,
     void: Vec<VoidOpening>,
-    /// The number of openings from which games have begun.
+    /// Number of openings from which games have started.
     openings: usize,
     counted: Counted,
 }
 
-/// The games of two contestants that count as evidence, those of earlier matches too.
+/// The games between two contestants that count as evidence, including earlier matches.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counted {
-    /// The actions of each game, by the contestant that is the first player: two players that exchange sides and play
-    /// the same moves have played two games.
+    /// Actions of each game, by the contestant that is the first player: with sides exchanged, the same moves are a
+    /// different game.
     games: [HashSet<Vec<Action>>; 2],
 }
 
@@ -102,8 +102,8 @@ impl Pair {
 }
 
 impl Counted {
-    /// Counts the two games of an opening, unless one of them repeats a game that counts; returns whether it does. A
-    /// game of a pair that does not count is not entered, so that it can count with a later pair.
+    /// Counts the two games of an opening, unless either repeats a game that counts; returns true if they count. The
+    /// games of other pairs are not entered, so that they can count with a later pair.
     fn insert(&mut self, games: &[PlayedGame; 2]) -> bool {
         let is_new = self.games.iter().zip(games).all(|(counted, game)| !counted.contains(&game.actions));
         if is_new {
@@ -116,17 +116,17 @@ impl Counted {
 }
 
 impl Played {
-    /// Returns a match without games yet, between two contestants of earlier matches whose games count.
+    /// Returns a match without games yet; `counted` holds the games of earlier matches between the same contestants.
     pub(crate) fn after(counted: Counted) -> Self {
         Self { counted, ..Self::default() }
     }
 
-    /// Returns the games that count, those of earlier matches too.
+    /// Returns the games that count, including earlier matches.
     pub(crate) fn into_counted(self) -> Counted {
         self.counted
     }
 
-    /// Counts openings from which games begin, and returns the index of the first of them.
+    /// Counts openings from which games start, and returns the index of the first.
     pub(super) fn begin(&mut self, openings: usize) -> usize {
         let first = self.openings;
         self.openings += openings;
@@ -144,7 +144,7 @@ impl Played {
         self.void.push(opening);
     }
 
-    /// Returns the pairs of games in the order of their openings.
+    /// Returns the pairs of games, in the order of the openings.
     #[must_use]
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
@@ -156,14 +156,15 @@ impl Played {
         &self.void
     }
 
-    /// Returns the results from the point of view of contestant 0, without the pairs that [repeat](Pair::is_repeated) a
+    /// Returns the results from the point of view of contestant 0, without pairs that [repeat](Pair::is_repeated) a
     /// game.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally_of(|pair| !pair.is_repeated)
     }
 
-    /// Returns the results of all pairs, repeated ones too: between contestants that draw at random these are evidence.
+    /// Returns the results of all pairs, including repeated pairs: between contestants that draw at random these are
+    /// evidence.
     #[must_use]
     pub fn tally_with_repetitions(&self) -> Tally {
         self.tally_of(|_| true)
@@ -175,7 +176,7 @@ impl Played {
         2 * self.pairs.iter().filter(|pair| pair.is_repeated).count()
     }
 
-    /// Returns the results from the point of view of contestant 0, with the number of pairs that do not count.
+    /// Returns the results from contestant 0's point of view, with the number of pairs that do not count.
     pub(crate) fn results(&self) -> Results {
         Results { tally: self.tally(), repeated: self.repeated_games() as u64 / 2 }
     }

@@ -81,7 +81,7 @@ fn played<G: Game>(game: &G, contestants: [&mut dyn Participant<G>; 2], from: &[
     played
 }
 
-/// A contestant that counts its moves at the start of a game.
+/// A contestant that counts moves at the start of a game.
 struct Beginner(usize);
 
 impl<G: Game> Contestant<G> for Beginner {
@@ -171,7 +171,7 @@ fn a_pair_that_repeats_an_earlier_one_move_by_move_counts_once_also_over_several
     assert_eq!((openings, played.repeated_games()), ([1, 3], 4));
 }
 
-/// The lowest action of the first contestant as the first player is 0, and the highest of the other one is 8.
+/// Lowest action of the first contestant as first player: 0. Highest action of the other contestant: 8.
 #[test]
 fn a_pair_of_which_one_game_repeats_a_counted_one_from_the_same_side_does_not_count() {
     let game = TicTacToe::new();
@@ -186,7 +186,7 @@ fn a_pair_of_which_one_game_repeats_a_counted_one_from_the_same_side_does_not_co
     assert_eq!(repeated(&[&[], &[0]]), [false, true]);
     assert_eq!(repeated(&[&[], &[8]]), [false, true]);
     assert_eq!(repeated(&[&[], &[4], &[1]]), [false; 3]);
-    // From 0 and from 0, 1 the second game is the same one, which does not count with the second pair.
+    // From 0 and from 0, 1 the second game is the same game, which does not count with the second pair.
     assert_eq!(repeated(&[&[], &[0], &[0, 1]]), [false, true, false]);
 }
 
@@ -227,7 +227,7 @@ fn a_failed_match_names_the_contestant_that_cannot_choose() {
     assert_eq!((fails([&mut Failing, &mut Lowest]), fails([&mut Lowest, &mut Failing])), (0, 1));
 }
 
-/// A participant that plays at most two games at a time, and takes down the numbers of those that begin and end. Its
+/// A participant that plays at most two games at a time, and records the numbers of started and stopped games. The
 /// reply to a board of `plies` plies is scripted.
 struct Scripted<R> {
     plies: usize,

@@ -14,12 +14,12 @@ use crate::config::Config;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An environment whose clock advances only by sleeping.
+/// An environment with a clock that advances only by sleeping.
 struct World {
     begin: Instant,
     now: Instant,
     game: String,
-    /// The time at which the process drains, if any.
+    /// Time at which the process drains, if any.
     end: Option<Instant>,
 }
 
@@ -73,7 +73,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// A pacer in an environment, and the versions whose raw policy it evaluated.
+/// A pacer in an environment, and the versions with an evaluated raw policy.
 struct Stage {
     pacer: Pacer<ConnectFour, World>,
     evaluated: Arc<Mutex<Vec<u64>>>,
@@ -117,7 +117,7 @@ impl Stage {
 fn newer_weights_are_evaluated_during_the_sleep_that_follows_long_work() {
     let mut stage = Stage::new(3);
     assert!(stage.work(4).is_continue());
-    // Four seconds of work at a share of a tenth take 40 seconds, sleep included.
+    // Four seconds of work at a share of a tenth take 40 seconds, including sleep.
     assert_eq!(stage.pacer.now() - stage.pacer.environment.begin, Duration::from_secs(40));
     // Evaluations occur at 4, 14, 24 and 34 seconds.
     assert_eq!(stage.evaluated(), [1, 3, 5, 7]);

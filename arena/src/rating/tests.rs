@@ -12,7 +12,7 @@ const FIRST: &[(usize, f64)] = &[(0, 0.0)];
 /// A prior of negligible weight, because the closed forms below have none.
 const FLAT: Prior = Prior { deviation_elo: 1e7 };
 
-/// Returns a tally of openings won, shared and lost by `a`, each with both of its games.
+/// Returns a tally of openings won, shared and lost by `a`, with both games of each opening.
 fn pairing(a: usize, b: usize, won: u64, shared: u64, lost: u64) -> Pairing {
     Pairing { a, b, tally: Tally { pairs: [lost, 0, shared, 0, won] } }
 }
@@ -21,8 +21,8 @@ fn near(got: f64, expected: f64, tolerance: f64) {
     assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected} ± {tolerance}");
 }
 
-/// The closed form of two players: θ = ln(score / (games − score)), with variance φ / (n p (1 − p)), where φ is the
-/// variance of pairs of games over that of independent ones.
+/// The closed form of two players: θ = ln(score / (games − score)), with variance φ / (n p (1 − p)). φ is the
+/// variance of pairs over the variance of independent games.
 #[test]
 fn two_players_have_the_closed_form() {
     for (won, shared, lost) in [(30, 0, 10), (7, 6, 27), (50, 0, 50), (1, 0, 99), (1, 200, 0)] {
@@ -39,7 +39,7 @@ fn two_players_have_the_closed_form() {
     }
 }
 
-/// No point of a fine grid is more likely than the ratings of three players.
+/// No point on a fine grid is more likely than the ratings of three players.
 #[test]
 fn no_point_of_a_grid_is_more_likely_than_the_answer() {
     let pairings = [pairing(0, 1, 3, 2, 9), pairing(1, 2, 4, 0, 6), pairing(2, 0, 11, 1, 1)];
@@ -141,7 +141,7 @@ fn a_player_without_games_has_the_interval_of_the_prior() {
     near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
 }
 
-/// Versions that lose few games do not change the ratings of the fixed players below them.
+/// Versions that lose few games do not change the ratings of the fixed players below.
 #[test]
 fn more_and_more_versions_do_not_move_the_ratings_below_them() {
     let ladder = [pairing(1, 0, 14, 0, 2), pairing(2, 1, 12, 0, 4)];
@@ -190,7 +190,7 @@ fn more_games_make_the_interval_narrower_by_the_square_root() {
     near(width(1) / width(4), 2.0, 1e-3);
 }
 
-/// The order decides which entries are stored.
+/// The order determines which entries are stored.
 #[test]
 fn the_order_of_the_players_changes_no_rating() {
     let pairings: Vec<Pairing> = (3..40)
@@ -235,7 +235,7 @@ fn openings_that_both_players_win_once_rate_them_as_equal() {
 fn a_hundred_players_in_a_chain_are_rated() {
     let pairings: Vec<Pairing> = (1..100).map(|player| pairing(player, player - 1, 15, 0, 5)).collect();
     let ratings = rate(100, FIRST, &pairings, FLAT);
-    // Each player is ln 3 above the one below.
+    // Each player is ln 3 above the previous player.
     for (player, rating) in ratings.iter().enumerate() {
         near(rating.elo, player as f64 * 400.0 * 3_f64.log10(), 0.1);
     }

@@ -18,9 +18,9 @@ fn near(got: f64, expected: f64, tolerance: f64) {
     assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected} ± {tolerance}");
 }
 
-/// Maximises Σ nᵢ ln pᵢ over probabilities with this mean by itself: along every direction in which three results
-/// exchange probability at the same sum and mean, with smaller and smaller steps. Slow, and independent of the formula
-/// with a multiplier.
+/// Maximises Σ nᵢ ln pᵢ over probabilities with this mean by search: along every direction in which three results
+/// exchange probability at the same sum and mean, with smaller and smaller steps. Slow, and independent of the
+/// formula with a multiplier.
 fn searched(counts: &[f64; 5], mean: f64) -> f64 {
     let likelihood = |p: &[f64; 5]| {
         let is_inside = p.iter().all(|&p| p > 0.0);
@@ -128,14 +128,14 @@ fn settings_out_of_range_are_refused_and_named() {
     }
 }
 
-/// The distribution of the results of a pair of games with sides exchanged.
+/// The distribution of results in a game pair with sides exchanged.
 struct Pairs {
-    /// The share of games that are drawn.
+    /// Share of drawn games.
     draws: f64,
-    /// The advantage in expected score of the side that half of the openings favour, which makes the two games of a
-    /// pair differ.
+    /// Advantage in expected score of the side favoured by an opening, each side in half of the openings. It makes
+    /// the two games of a pair differ.
     bias: f64,
-    /// The share of pairs whose second game has the result of the first, which makes them agree.
+    /// Share of pairs in which the second game has the result of the first, which makes them agree.
     same: f64,
 }
 
@@ -159,8 +159,8 @@ impl Pairs {
         probabilities
     }
 
-    /// Plays matches whose players differ by `elo` until each is decided, and returns the share in which H1 was
-    /// accepted. The test is evaluated after every fourth pair.
+    /// Plays matches between players that differ by `elo` until each match is decided, and returns the share in which
+    /// H1 was accepted. The test is evaluated after every fourth pair.
     fn share_of_h1(&self, test: &Sprt, elo: f64, matches: u32, rng: &mut ChaCha8Rng) -> f64 {
         let probabilities = self.probabilities(score(elo));
         assert!(probabilities.iter().all(|&p| p >= 0.0), "{probabilities:?}");
@@ -187,8 +187,8 @@ impl Pairs {
     }
 }
 
-/// The error rates of 1,500 matches per case are at most 6.5 %, where 5 % are stated: the standard error of a rate of
-/// 5 % is 0.6 points.
+/// Over 1,500 matches per case, error rates are at most 6.5 % for a stated 5 %: the standard error at 5 % is 0.6
+/// points.
 #[test]
 fn error_rates_in_simulated_matches_are_the_stated_ones_for_any_draw_rate_and_correlation() {
     let test = test(0.0, 60.0);

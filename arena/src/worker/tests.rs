@@ -78,16 +78,16 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// An environment in which weights arrive one by one when the worker waits; after the last one the process drains.
+/// An environment in which weights arrive one by one while the worker waits; after the last weights the process drains.
 struct Script {
     now: Instant,
     newest: Option<Arc<Published>>,
     coming: VecDeque<Arc<Published>>,
-    /// Weights that arrive in the first sleep after the first ones, an hour later.
+    /// Weights that arrive in the first sleep after the first weights, an hour later.
     hurried: Option<Arc<Published>>,
-    /// The number of sleeps after which the process drains, if any.
+    /// Number of sleeps after which the process drains, if any.
     sleeps_left: usize,
-    /// The versions that the gate has passed.
+    /// Versions that have passed the gate.
     accepted: Rc<RefCell<Vec<u64>>>,
 }
 
@@ -136,7 +136,7 @@ impl Environment for Script {
 
 struct Stage {
     folder: TempDir,
-    /// The settings, without the gate.
+    /// Settings, without the gate.
     arena: ArenaSection,
 }
 
@@ -174,12 +174,12 @@ impl Stage {
         self.run_with(GateKind::None, versions, sleeps);
     }
 
-    /// Runs a worker with a gate, and returns the versions that it has passed.
+    /// Runs a worker with a gate, and returns the versions that have passed.
     fn run_with(&self, gate: GateKind, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) -> Vec<u64> {
         self.run_in(gate, Script::new(versions, sleeps))
     }
 
-    /// Runs a worker in an environment, and returns the versions that its gate has passed.
+    /// Runs a worker in an environment, and returns the versions that have passed the gate.
     fn run_in(&self, gate: GateKind, environment: Script) -> Vec<u64> {
         let accepted = Rc::clone(&environment.accepted);
         self.open(gate, environment).run().unwrap();
@@ -261,7 +261,7 @@ fn opponents_by_alpha_beta_are_rated_beside_the_others() {
 #[test]
 fn a_restart_plays_the_remaining_games() {
     let stage = Stage::new();
-    // Each match of tic-tac-toe pauses once per round, so the process drains within one of the later matches.
+    // Each match of tic-tac-toe pauses once per round, so that the process drains within one of the later matches.
     stage.run([version(1)], 24);
     let before = stage.games_of(1);
     assert!(before > 0 && before < 12, "{before} games");
@@ -336,8 +336,8 @@ fn the_first_version_does_not_pass_the_gate_if_it_returns_nan() {
     assert_eq!(Stage::new().run_with(GateKind::Sprt, [version(13), version(14)], FOR_EVER), [14]);
 }
 
-/// Returns the numbers of openings that count and that do not, in two matches of version 2 against an opponent. The
-/// first match is not in the ledger, so that both have the same opening and the same random draws.
+/// Returns the number of openings that count, and the number that do not, in two matches of version 2 against an
+/// opponent. The first match is not in the ledger, so that both have the same opening and the same random draws.
 fn openings_of_a_repeated_match(opponent: Player) -> [(u64, u64); 2] {
     let mut stage = Stage::new();
     stage.arena.openings_per_match = 1;

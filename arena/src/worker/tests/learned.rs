@@ -1,4 +1,4 @@
-//! Versions that are MuZero networks: models that have learned the rules exactly.
+//! Versions with MuZero networks: models that have learned the rules exactly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,13 +13,13 @@ use crate::exhaustive;
 use crate::return_ledger::ReturnLedger;
 use crate::returns;
 
-/// The evaluation episodes of a version.
+/// Evaluation episodes per version.
 const EPISODES: usize = 8;
 
-/// Builds models of a game that value positions that are not over by nothing, and counts them.
+/// Builds and counts models of a game that give unfinished positions the value zero.
 struct Rules<G: Game> {
     game: G,
-    /// The seeds of the episodes that the models have learned.
+    /// Seeds of the episodes that the models have learned.
     seeds: Vec<u64>,
     built: Arc<AtomicUsize>,
 }
@@ -73,7 +73,7 @@ fn a_version_plays_the_evaluation_episodes_of_the_run_and_so_does_random_play_on
     let stage = Stage::new();
     run(&stage, Chain::new(), [learned(1, "chain"), learned(2, "chain")], FOR_EVER);
     let ledger = returns_of(&stage);
-    // Three steps forward are the best play, and 200 simulations of an exact model find them.
+    // Three steps forward are the best play, and 200 simulations with an exact model find them.
     let best = |seed| f64::from(Chain::prize(seed)) - 1.0;
     let expected = returns::seeds(!1, EPISODES).map(best).sum::<f64>() / EPISODES as f64;
     for version in [1, 2] {
@@ -95,7 +95,7 @@ fn a_restart_repeats_only_the_episodes_of_an_incomplete_measurement() {
     run(&stage, Chain::new(), [learned(1, "chain")], FOR_EVER);
     let measured = returns_of(&stage);
     assert_eq!(measured.episodes(), 2 * EPISODES as u64);
-    // One sleep is not enough to measure the version once more, so it drains while it waits.
+    // One sleep is not enough to measure the version again, so that the process drains while it waits.
     run(&stage, Chain::new(), [learned(1, "chain")], 1);
     assert_eq!(returns_of(&stage), measured);
 }

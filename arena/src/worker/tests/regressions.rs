@@ -1,4 +1,4 @@
-//! Regressions: the values that their metric takes.
+//! Regressions: values of the metric.
 
 use std::sync::Mutex;
 
@@ -49,7 +49,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Runs a worker, and returns the values of the metric: the 0 of the start, then one of each check.
+/// Runs a worker, and returns the values of the metric: 0 at the start, then one value per check.
 fn values(stage: &Stage, gate: GateKind, environment: Script) -> Vec<f64> {
     let values = Arc::<Values>::default();
     metrics::with_local_recorder(&Recording(Arc::clone(&values)), || stage.run_in(gate, environment));
@@ -57,7 +57,7 @@ fn values(stage: &Stage, gate: GateKind, environment: Script) -> Vec<f64> {
 }
 
 /// Returns a stage on which version 2 has one match left. It has lost all games to random play, which version 1 beats,
-/// so that it is significantly weaker whatever the result of that match: the interval of the difference ends at -630.
+/// so that it is significantly weaker whatever the result of that match: the upper bound of the difference is -630.
 fn weaker() -> Stage {
     let mut stage = Stage::new();
     stage.arena.games_per_version = 44;
@@ -76,7 +76,7 @@ fn a_weaker_version_is_reported_once_after_its_last_rated_game() {
     assert_eq!(stage.games_of(2), 44);
 }
 
-/// The version after it is skipped, so that it has no check of its own.
+/// The next version is skipped, so that it has no separate check.
 #[test]
 fn a_weaker_version_that_is_replaced_before_its_last_rated_game_is_reported() {
     let stage = weaker();
