@@ -1,7 +1,7 @@
-//! Storage of the nodes and edges of a tree, and the bookkeeping of the edges a descent may take.
+//! Stores the nodes and edges of a tree, and tracks which edges a descent may take.
 //!
-//! A node is created when it is expanded, never before, so an unvisited child costs only its edge. Children are created
-//! after their parents, which keeps ids in topological order; compaction relies on it.
+//! A node is created when it is expanded, never before, so an unvisited child costs only one edge. Children are created
+//! after the parent, which keeps ids in topological order; compaction relies on it.
 
 use game::Action;
 
@@ -19,12 +19,12 @@ pub(crate) struct Node {
     pub(crate) first_edge: EdgeId,
     /// The number of edges; zero for terminal nodes.
     pub(crate) edge_count: u16,
-    /// The number of open edges: those behind which a descent may find a leaf now.
+    /// Open edges: a descent through one may find a leaf now.
     pub(crate) available: u16,
-    /// The number of edges whose child is not proven.
+    /// Edges without a proven child.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
-    /// True if chance chooses here: the edges are its outcomes, and their priors are probabilities.
+    /// True if chance chooses here: the edges are outcomes, and the priors are probabilities.
     pub(crate) is_chance: bool,
     /// True if some child is a proven draw, which bounds the value to move from below.
     pub(crate) has_draw: bool,
@@ -47,19 +47,19 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// True if a descent ends here.
+    /// True if a descent stops here: the node is terminal or proven.
     #[inline]
     pub(crate) fn is_terminal(&self) -> bool {
         self.edge_count == 0 || self.proven != Proven::Unknown
     }
 
-    /// The edges, in the order of their actions.
+    /// The edges, in ascending order of action.
     #[inline]
     pub(crate) fn edges(&self) -> impl ExactSizeIterator<Item = EdgeId> + use<> {
         (self.first_edge.0..self.first_edge.0 + u32::from(self.edge_count)).map(EdgeId)
     }
 
-    /// The edge of the node's action number `at`.
+    /// The edge of action number `at`, counted from 0.
     #[inline]
     pub(crate) fn edge_at(&self, at: usize) -> EdgeId {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
@@ -98,7 +98,7 @@ impl Node {
         self.reward + self.discount * value
     }
 
-    /// True if a proof of this node may contribute to a proof of its parent.
+    /// True if a proof of this node may contribute to a proof of the parent: players alternate and no reward is paid.
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
@@ -136,7 +136,7 @@ impl Arena {
         &mut self.nodes[id.index()]
     }
 
-    /// Adds a node with one visit in flight (the one that created it) and links it to its parent.
+    /// Adds a node with one visit in flight (the one that created it) and links it to the parent.
     #[inline]
     pub(crate) fn push(&mut self, link: Link, network_value: f32, actions: &[Action], priors: &[f32]) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a tree has fewer than 2^32 nodes"));
@@ -171,7 +171,7 @@ impl Arena {
         id
     }
 
-    /// Adds a chance node: the actions are its outcomes. Without an evaluation, its value is NaN.
+    /// Adds a chance node, with the outcomes as actions. The value is NaN without an evaluation.
     pub(crate) fn push_chance(&mut self, link: Link, value: f32, outcomes: &[Action], probabilities: &[f32]) -> NodeId {
         assert_ne!(link.edge, EdgeId::NONE, "a player chooses at the root");
         assert!(!outcomes.is_empty(), "chance has an outcome");
@@ -182,7 +182,7 @@ impl Arena {
         id
     }
 
-    /// Updates the value that the selection rules read for an edge to that of its child, unless the edge may not be
+    /// Updates the value that the selection rules read for an edge to the child's value, unless the edge may not be
     /// taken.
     #[inline]
     pub(crate) fn refresh(&mut self, edge: EdgeId) {
@@ -206,9 +206,9 @@ impl Arena {
         }
     }
 
-    /// Blocks an edge while everything behind it is in flight, and the ancestor edges whose child has no available edge
-    /// left. At a chance node one blocked outcome blocks all: the others would otherwise be visited in its place, and
-    /// shares of visits would not be probabilities.
+    /// Blocks an edge while everything below it is in flight, and then each ancestor edge that leads to a node without
+    /// an available edge. At a chance node one blocked outcome blocks the whole node: otherwise other outcomes would
+    /// take the visits, and visit shares would not follow the probabilities.
     #[inline]
     pub(crate) fn block(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.edges.status(edge) == Status::Open {
@@ -240,7 +240,7 @@ impl Arena {
         }
     }
 
-    /// Opens one edge; returns true if that made its parent available.
+    /// Opens one edge; returns true if that made the parent available.
     #[inline]
     fn open(&mut self, parent: NodeId, edge: EdgeId) -> bool {
         if self.edges.status(edge) != Status::Blocked {
@@ -254,13 +254,13 @@ impl Arena {
         node.available == available && parent != NodeId::ROOT
     }
 
-    /// Closes an edge permanently: its child is a proven win or loss.
+    /// Closes an edge permanently, after a proof that the child is a win or a loss.
     pub(crate) fn close(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Closed);
         *self.edges.value_mut(edge) = UNAVAILABLE;
     }
 
-    /// Fixes the value of an edge at the exact value of its child, which is a proven draw.
+    /// Fixes the value of an edge at the exact value of the child, a proven draw.
     pub(crate) fn draw(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Drawn);
         self.refresh(edge);
@@ -281,7 +281,7 @@ impl Arena {
     }
 }
 
-/// The link from a new node to its parent.
+/// The link from a new node to the parent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) parent: NodeId,

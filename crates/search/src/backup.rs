@@ -5,11 +5,11 @@ use crate::edges::{EdgeId, NodeId};
 
 /// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
 ///
-/// Each step converts the value to the parent's view: `reward + discount · value`. A proven node passes on its exact
+/// Each step converts the value to the parent's view: `reward + discount · value`. A proven node passes on the exact
 /// value, whatever the value from below.
 ///
-/// The value of a chance node is the mean of its visits as well. Its outcomes are no actions, so their values do not
-/// extend the range by which values are rescaled.
+/// The value of a chance node is the mean over visits as well. Outcomes are no actions, so the values of outcomes do
+/// not extend the range by which values are rescaled.
 #[inline]
 pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, value: f32) {
     if arena.has_chance { back_up_by::<true>(arena, leaf, value) } else { back_up_by::<false>(arena, leaf, value) }
@@ -37,7 +37,7 @@ fn back_up_by<const CHANCE: bool>(arena: &mut Arena, leaf: NodeId, mut value: f3
     }
 }
 
-/// Reverts the visit in flight at `id` and at all its ancestors.
+/// Reverts the visit in flight at `id` and at every ancestor.
 pub(crate) fn withdraw(arena: &mut Arena, mut id: NodeId) {
     while id != NodeId::NONE {
         arena.leave(id);

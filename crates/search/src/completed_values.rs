@@ -20,7 +20,7 @@ impl MixedValue {
         self.add_all(prior, visits, prior * value);
     }
 
-    /// Includes several visited actions, by the sums of their priors, visits and priors times values.
+    /// Includes several visited actions, given the sums of priors, visits, and priors times values.
     #[inline]
     pub(crate) fn add_all(&mut self, prior: f32, visits: f32, prior_times_value: f32) {
         self.visits += visits;
@@ -28,7 +28,7 @@ impl MixedValue {
         self.prior_times_value += prior_times_value;
     }
 
-    /// Computes `v_mix`, which is the network's value alone while no action was visited.
+    /// Computes `v_mix`, which is the network's value alone until an action is visited.
     #[inline]
     pub(crate) fn mix(self, network_value: f32) -> f32 {
         if self.prior <= 0.0 {
@@ -43,7 +43,7 @@ impl MixedValue {
 pub(crate) struct Sigma {
     pub(crate) c_visit: f32,
     pub(crate) c_scale: f32,
-    /// The values by whose range `q` is rescaled, where values are normalised.
+    /// The span of values by which `q` is rescaled, where values are normalised.
     pub(crate) span: ValueSpan,
 }
 
@@ -55,7 +55,7 @@ impl Sigma {
     }
 }
 
-/// The logit of a prior. A prior of zero gets a very small one rather than −∞, which would make sums NaN.
+/// The logit of a prior. A prior of zero gets a very small logit rather than −∞, which would make sums NaN.
 pub(crate) fn logit(prior: f32) -> f32 {
     prior.max(f32::MIN_POSITIVE).ln()
 }

@@ -1,7 +1,7 @@
 //! Stores the statistics of a node's actions, eight at a time.
 //!
 //! The edges of a node fill whole consecutive octets; unused lanes of the last octet may never be taken. Inside an
-//! octet every quantity is an array of its own, so that a rule scores eight actions with a few vector instructions, and
+//! octet every quantity is a separate array, so that a rule scores eight actions with a few vector instructions, and
 //! all data of eight actions fits in three cache lines.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub(crate) struct NodeId(pub(crate) u32);
 
 impl NodeId {
     pub(crate) const ROOT: Self = Self(0);
-    /// The absence of a node: the parent of the root, the child of an unexpanded edge.
+    /// Stands for no node: the parent of the root, or the child of an unexpanded edge.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -26,12 +26,12 @@ impl NodeId {
 /// The number of edges in an octet.
 pub(crate) const LANES: usize = 8;
 
-/// The index of an edge: the index of its octet times [`LANES`], plus its lane.
+/// The index of an edge: [`LANES`] times the index of the octet, plus the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EdgeId(pub(crate) u32);
 
 impl EdgeId {
-    /// The absence of an edge: the edge that leads to the root.
+    /// Stands for no edge: the edge that leads to the root.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// The first edge of an octet.
@@ -61,16 +61,16 @@ impl EdgeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,
-    /// May not be taken now: everything behind it is in flight.
+    /// May not be taken now: everything below it is in flight.
     Blocked,
-    /// Its child is a proven draw. Descents end there, with the exact value. They find no leaf, so a drawn edge does
-    /// not keep its node available when the other edges are blocked.
+    /// Leads to a proven draw. Descents stop there, with the exact value. They find no leaf, so a drawn edge does not
+    /// keep the node available when the other edges are blocked.
     Drawn,
-    /// May never be taken again: its child is a proven win or loss.
+    /// May never be taken again: the child is a proven win or loss.
     Closed,
 }
 
-/// The stored value of an edge whose child was never visited.
+/// The stored value of an edge without a visited child.
 pub(crate) const UNVISITED: f32 = f32::NAN;
 /// The stored value of an edge that may not be taken; it loses every comparison.
 pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
@@ -80,9 +80,9 @@ pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Octet {
-    /// Action value to the player who chooses, or [`UNVISITED`], or [`UNAVAILABLE`].
+    /// Action value to the player to move at the node, or [`UNVISITED`], or [`UNAVAILABLE`].
     pub(crate) value: [f32; LANES],
-    /// `P / (1 + n)`, stored so that the division runs once for each change instead of once for each read.
+    /// `P / (1 + n)`, stored so that the division runs once for each change rather than once for each read.
     pub(crate) share: [f32; LANES],
     /// `n`, visits completed and in flight; exact up to 2^24.
     pub(crate) count: [f32; LANES],
@@ -266,7 +266,7 @@ impl Edges {
     }
 
     /// Moves the `count` edges of a node starting at `first` to the lower index `to`; both are the first of an octet.
-    /// Returns the index behind the moved edges.
+    /// Returns the index after the moved edges.
     pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {
         let from = octets(first, count);
         let end = to.octet() + from.len();

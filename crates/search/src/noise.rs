@@ -5,7 +5,7 @@ use rand_distr::{Distribution, Gamma, Gumbel};
 
 use crate::settings::Dirichlet;
 
-/// Mixes Dirichlet noise into `priors`, shaped by their number: `(1 − f) · P + f · Dir(total / legal)`.
+/// Mixes Dirichlet noise, shaped by the number of priors, into `priors`: `(1 − f) · P + f · Dir(total / legal)`.
 ///
 /// Priors that sum to one still do. With a fraction of zero, no random numbers are drawn.
 pub(crate) fn add_dirichlet(priors: &mut [f32], settings: Dirichlet, scratch: &mut Vec<f32>, rng: &mut impl Rng) {
@@ -78,7 +78,8 @@ mod tests {
         };
         let variance = (0..draws).map(squares).sum::<f64>() / draws as f64;
         let expected = 6.0 / (49.0 * (10.83 + 1.0));
-        // The standard error of a variance from 20 000 draws is about 1.5 % here; the tolerance is five of them.
+        // The standard error of a variance from 20 000 draws is about 1.5 % here; the tolerance is five standard
+        // errors.
         assert!((variance / expected - 1.0).abs() < 0.075, "{variance} against {expected}");
     }
 

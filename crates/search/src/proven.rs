@@ -1,4 +1,4 @@
-//! Proven results of nodes, which need no more search.
+//! Proven results of nodes: a proven node needs no more search.
 
 /// The proven result of a node, as seen by the player to move there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

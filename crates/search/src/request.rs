@@ -1,4 +1,4 @@
-//! Requests of the tree to its driver, and answers that become nodes.
+//! Requests of the tree to a driver, and answers that become nodes.
 
 use game::Action;
 
@@ -18,25 +18,24 @@ pub enum Selection {
     Busy,
 }
 
-/// Requests the evaluation of one leaf in flight: take [`action`](Self::action) in
-/// [`Tree::parent_state`](crate::Tree::parent_state).
+/// A request to evaluate one leaf: take [`action`](Self::action) in [`Tree::parent_state`](crate::Tree::parent_state).
 ///
 /// It holds a visit in the tree until it is returned to [`Tree::answer`](crate::Tree::answer) or
 /// [`Tree::cancel`](crate::Tree::cancel), so it cannot be copied and must not be dropped.
 #[derive(Debug)]
 #[must_use = "a request holds a visit in the tree until it is answered or cancelled"]
 pub struct Request {
-    /// The action that leads from the parent to the leaf; where the parent is a chance node, the action that led to it.
+    /// The action from the parent to the leaf; at a chance node, the action that led to the chance node.
     pub action: Action,
-    /// The outcome that chance has at a parent that is a chance node.
+    /// The outcome that chance has if the parent is a chance node; `None` elsewhere.
     pub outcome: Option<Action>,
     pub(crate) parent: NodeId,
     pub(crate) edge: EdgeId,
-    /// The generation of its root: a request is invalid after a reset or an advance.
+    /// The generation of the root: a request is invalid after a reset or an advance.
     pub(crate) generation: u64,
 }
 
-/// The answer to a request: the child or root that the driver expanded, with its state, priors and value.
+/// The answer to a request, or a new root: actions, priors and value of the node that the driver expanded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expansion<'a> {
     /// The episode continues, and an evaluator has evaluated the position.
@@ -45,17 +44,17 @@ pub enum Expansion<'a> {
         actions: &'a [Action],
         /// The prior of each action, in the same order; they sum to one.
         priors: &'a [f32],
-        /// The value to the player to move.
+        /// The evaluator's value, to the player to move.
         value: f32,
     },
-    /// Chance chooses what follows, and a model has evaluated the afterstate. No root is one. See
+    /// Chance chooses the next step, and a model has evaluated the afterstate. A root is never a chance node. See
     /// [`Tree::branch`](crate::Tree::branch) for an afterstate without an evaluation.
     Chance {
         /// The outcomes, ascending; at least one. They are the actions of chance.
         outcomes: &'a [Action],
         /// The probability of each outcome, in the same order; they sum to one.
         probabilities: &'a [f32],
-        /// The value of the afterstate, to the player whose action led to it.
+        /// The value of the afterstate, to the player who took the action before it.
         value: f32,
     },
     /// The episode ends here.
@@ -76,7 +75,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Adds the node an expansion describes; returns it with the result it proves by itself.
+/// Adds the node that an expansion describes; returns the node id and the result that the expansion alone proves.
 #[inline]
 pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) -> (NodeId, Proven) {
     let value = expansion.value();

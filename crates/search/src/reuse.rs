@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::edges::{EdgeId, NodeId};
 
-/// The new index of a node, and the distance that its edges moved down with it.
+/// The new index of a node, and the distance by which the node's edges move down.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Move {
     to: NodeId,
@@ -14,8 +14,8 @@ const DROPPED: Move = Move { to: NodeId::NONE, edges_down: 0 };
 
 /// Keeps the subtree of `new_root`, moves it to the front of the arena and drops the rest, states included.
 ///
-/// Parents come before their children, so one pass in order determines for each node whether its parent stays and its
-/// new index; nothing ever moves to a higher index. `moves` is scratch.
+/// Parents come before children, so one pass in order determines for each node whether the parent stays and the new
+/// index; nothing ever moves to a higher index. `moves` is scratch.
 pub(crate) fn keep_subtree<S>(arena: &mut Arena, states: &mut Vec<S>, new_root: NodeId, moves: &mut Vec<Move>) {
     moves.clear();
     moves.resize(arena.nodes.len(), DROPPED);

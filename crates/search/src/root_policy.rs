@@ -31,13 +31,13 @@ pub(crate) fn edge_visits(arena: &Arena, edge: EdgeId) -> u32 {
     }
 }
 
-/// The action value of a visited edge: exact if its child is proven.
+/// The action value of a visited edge: exact if the child is proven.
 pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     match arena.edges.child(edge) {
         NodeId::NONE => None,
         child => {
             let node = arena.node(child);
-            // A chance node has no value before its first outcome.
+            // A chance node has no value before the first outcome.
             (node.visits > 0).then(|| node.value_to_parent(node.value()))
         }
     }
@@ -84,8 +84,8 @@ fn spanning(values: &[f32]) -> Scale {
     Scale::spanning(least, greatest)
 }
 
-/// Selects the candidate edges of `node` that the search may choose: the winning ones; else those that neither lose nor
-/// are valued below a proven draw; else all.
+/// Selects the candidate edges of `node` that the search may choose: the winning edges; else every edge that neither
+/// loses nor is valued below a proven draw; else all.
 pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool {
     let unvisited = mixed_value(arena, node);
     move |edge| match (node.proven, edge_proven(arena, edge)) {
@@ -97,7 +97,8 @@ pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool 
     }
 }
 
-/// Replaces `policy` with the share of visits among the candidates, or with their priors while none has a visit.
+/// Replaces `policy` with the visit shares over the candidates, or with normalised priors while no candidate has a
+/// visit.
 pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
     let is_candidate = candidates(arena, node);
     policy.clear();
@@ -139,7 +140,7 @@ pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     best
 }
 
-/// True if the most visited candidate of `node` stays so even if `left` more visits all go to the second.
+/// True if the most visited candidate of `node` stays the most visited even if `left` more visits all go to the second.
 pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     // With a proven draw, values decide which edges are candidates, and they may change with every visit.
     if node.has_draw {
@@ -155,17 +156,16 @@ pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     most > second + left
 }
 
-/// A step of a variation.
+/// One action of a variation, with the completed visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariationStep {
-    /// The action.
+    /// Action taken at this step.
     pub action: Action,
-    /// The completed visits of what is behind it.
+    /// Completed visits of the child that the action leads to.
     pub visits: u32,
 }
 
-/// A view of the result of a search at its expanded root. Per-action results are in the order of
-/// [`actions`](Self::actions).
+/// A view of the search result at an expanded root. Per-action results are in the order of [`actions`](Self::actions).
 #[derive(Debug, Clone, Copy)]
 pub struct RootView<'a> {
     pub(crate) arena: &'a Arena,
@@ -192,8 +192,8 @@ impl<'a> RootView<'a> {
         self.node().edges().map(|edge| edge_visits(self.arena, edge)).collect()
     }
 
-    /// The value of each action to the player to move: exact if proven, the mean of its visits, or the mixed value if
-    /// it has none (completed Q, Danihelka et al. 2022).
+    /// The value of each action to the player to move: exact if proven, the mean of the backed-up values, or the mixed
+    /// value without visits (completed Q, Danihelka et al. 2022).
     #[must_use]
     pub fn action_values(&self) -> Vec<f32> {
         let mut values = Vec::new();
@@ -211,8 +211,8 @@ impl<'a> RootView<'a> {
     /// values (what policy improvement raises; Danihelka et al. 2022, section 2).
     ///
     /// Under the search policy it is the expected result of the search. The mean over all visits is not: sequential
-    /// halving spends many of them on actions that it then rejects, which would make every position look worse than its
-    /// best play.
+    /// halving spends many visits on actions that it then rejects, which would make every position look worse than
+    /// under best play.
     #[must_use]
     pub fn value_under(&self, policy: &[f32]) -> f32 {
         let expected = || {
@@ -228,13 +228,13 @@ impl<'a> RootView<'a> {
         self.node().network_value
     }
 
-    /// The proven result of the root.
+    /// The proven result of the root, as seen by the player to move.
     #[must_use]
     pub fn proven(&self) -> Proven {
         self.node().proven
     }
 
-    /// The completed visits of all actions together.
+    /// The completed visits of all actions together, visits kept by reuse included.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.node().visits - 1

@@ -15,21 +15,21 @@ use gumbel::{RescaleNode, Spanning};
 use lanes::Choice;
 use puct::ExplorationFactors;
 
-/// The rule that chooses edges below the root, and also at the root under pUCT.
+/// The rule that chooses edges below the root, and at the root too under pUCT.
 #[derive(Debug)]
 pub(crate) enum Rule {
     Puct(Puct),
     Gumbel(Gumbel),
 }
 
-/// pUCT and its constants.
+/// pUCT with constants.
 #[derive(Debug)]
 pub(crate) struct Puct {
     fpu_reduction: f32,
     factors: ExplorationFactors,
 }
 
-/// The Gumbel rule for nodes below the root, and its constants.
+/// The Gumbel rule for nodes below the root, with constants.
 #[derive(Debug)]
 pub(crate) struct Gumbel {
     sigma: Sigma,
@@ -51,7 +51,7 @@ impl Rule {
     }
 }
 
-/// A rule that chooses among the edges of a node, whose values are rescaled by an `R`.
+/// A rule that chooses among the edges of a node; an `R` rescales the values.
 trait Choose<R> {
     /// Chooses the edge to take at a node that has an available one. `reduction` scales first-play reduction.
     fn choose(&mut self, node: &Node, octets: &[Octet], scale: R, reduction: f32) -> Option<Choice>;
@@ -75,15 +75,15 @@ impl<R: RescaleNode> Choose<R> for Gumbel {
     }
 }
 
-/// The end of a descent.
+/// The outcome of a descent.
 pub(crate) enum Descent {
-    /// The descent ended at an edge without a child.
+    /// The descent reached an edge without a child.
     Leaf { parent: NodeId, edge: EdgeId },
-    /// The descent ended at a terminal or proven node, and its value was backed up.
+    /// The descent reached a terminal or proven node, and the value of the node was backed up.
     Completed,
 }
 
-/// Descends from the root, which has an available edge, and leaves a visit in flight at each node it passes. The first
+/// Descends from the root, which has an available edge, and leaves a visit in flight at each node on the way. The first
 /// step takes the edge that sequential halving assigned, or else follows the rule, with first-play reduction scaled by
 /// `reduction`.
 #[inline]

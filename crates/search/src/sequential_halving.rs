@@ -5,28 +5,28 @@
 
 /// The phases of one move's search.
 ///
-/// With `m` actions considered and `n` simulations, phase `i` gives each of its actions
+/// With `m` actions considered and `n` simulations, phase `i` gives each considered action
 /// `max(1, ⌊n / (⌈log2 m⌉ · considered)⌋)` visits, then drops the worse half, down to two. The last phases repeat until
-/// the simulations are spent. A remainder too small for one visit each is a phase of its own: one visit for each of the
-/// best actions at that time, and only those stay considered (mctx, `seq_halving`).
+/// the simulations are spent. A remainder too small for one visit each is a separate phase: the actions that are best
+/// at that time get one visit each, and only they stay considered (mctx, `seq_halving`).
 ///
-/// An action that already has visits (from a reused subtree) receives only those it lacks.
+/// An action that already has visits (from a reused subtree) receives only the missing visits.
 #[derive(Debug, Default)]
 pub(crate) struct SequentialHalving {
     simulations: u32,
-    /// The simulations assigned in the phases up to this one.
+    /// Simulations assigned up to and including this phase.
     assigned: u32,
     /// `⌈log2 m⌉`.
     halvings: u32,
-    /// The number of actions that the schedule considers in this phase.
+    /// Number of actions that the schedule considers in this phase.
     width: usize,
-    /// The visits of each action of this phase at its end.
+    /// Target visits of each considered action in this phase.
     target: u32,
-    /// This phase's actions, best first.
+    /// Actions of this phase, best first.
     considered: Vec<usize>,
-    /// The visits of each action of this phase at its beginning.
+    /// Visits of each considered action at the start of this phase.
     base: u32,
-    /// The actions that were dropped at the beginning of this phase.
+    /// Actions dropped at the start of this phase.
     dropped: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ impl SequentialHalving {
         self.dropped.clear();
     }
 
-    /// The action to visit next: of those that lack visits in this phase, one with the fewest; ties go to the best.
+    /// The action to visit next: the least visited of the actions that lack visits in this phase; ties go to the best.
     pub(crate) fn next(&self, look: impl Fn(usize) -> Candidate) -> Option<usize> {
         let lacking = self.considered.iter().filter_map(|&action| {
             let candidate = look(action);
@@ -87,7 +87,7 @@ impl SequentialHalving {
         lacking.min_by_key(|&(visits, _)| visits).map(|(_, action)| action)
     }
 
-    /// True if every action of this phase that can still be visited has its visits.
+    /// True if every action of this phase that can still be visited has the scheduled visits.
     pub(crate) fn is_phase_complete(&self, look: impl Fn(usize) -> Candidate) -> bool {
         self.considered.iter().all(|&action| {
             let candidate = look(action);
@@ -109,16 +109,16 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// True if newer scores may still exchange actions of this phase for dropped ones. In the first phase none is
-    /// visited and all have the same value, so that no score changes the order.
+    /// True if newer scores may still swap a dropped action into this phase. In the first phase no action has visits
+    /// and all have the same value, so no score changes the order.
     pub(crate) fn is_rank_open(&self, look: impl Fn(usize) -> Candidate) -> bool {
         let waits = |&action: &usize| self.waits(look(action));
         self.base > 0 && self.dropped.iter().any(waits) && self.considered.iter().any(waits)
     }
 
-    /// Ranks again by newer scores: an action that was dropped at the beginning of this phase replaces one that has
-    /// received no visit in it and is now worse. Each visit of mctx goes to the action that is best at that time, and
-    /// where values are rescaled by those of all actions, one new value may change the order of the others.
+    /// Ranks again by newer scores: an action dropped at the start of this phase replaces one that has received no
+    /// visit in the phase and is now worse. In mctx each visit goes to the action that is best at that time, and where
+    /// values are rescaled over all actions, one new value may reorder the rest.
     pub(crate) fn rank_again(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         let (mut considered, mut dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
         let order = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
@@ -137,19 +137,19 @@ impl SequentialHalving {
         candidate.visits <= self.base && candidate.status == CandidateStatus::Open
     }
 
-    /// The visits of an action that count towards its rank, which are those that the schedule assigned; `None` if the
-    /// action is no longer considered.
+    /// Visits that count towards the rank of an action, capped at the scheduled number; `None` if the action is no
+    /// longer considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
         self.considered.contains(&action).then_some(visits.min(self.target))
     }
 
-    /// Ranks the remaining actions, keeps the scheduled number of them and sets their target visits for this phase.
+    /// Ranks the remaining actions, keeps as many as scheduled and sets the target visits of this phase.
     fn plan(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         let is_lost = |action: usize| look(action).status == CandidateStatus::Lost;
         let ranking = &mut self.considered;
         ranking.retain(|&action| !is_lost(action));
         if ranking.is_empty() {
-            // Reached at the start, and when all considered actions turned out to lose: the others have no visits yet.
+            // Reached at the start, and when all considered actions turned out to lose: the rest have no visits yet.
             self.target = 0;
             ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
         }
@@ -180,12 +180,13 @@ impl SequentialHalving {
 mod tests {
     use super::*;
 
-    /// Runs a schedule over actions whose score falls with their index; returns the visits of each.
+    /// Runs a schedule over actions with scores that fall with the index; returns the visits of each action.
     fn visits(considered_max: usize, simulations: u32, actions: usize) -> Vec<u32> {
         run(considered_max, simulations, &vec![0; actions], |_, _| CandidateStatus::Open)
     }
 
-    /// Runs a schedule like [`visits`] from kept visits, where `status` yields the status of an action by its visits.
+    /// Runs a schedule like [`visits`] from kept visits, where `status` yields the status of an action with these
+    /// visits.
     fn run(
         considered_max: usize,
         simulations: u32,

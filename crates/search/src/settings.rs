@@ -1,24 +1,24 @@
-//! Settings of the search. The defaults are the published ones.
+//! Search settings, with the published defaults.
 
-/// The settings of a tree's search. These are plain values: the code that reads a configuration checks their ranges.
+/// Settings of a tree search. These are plain values: the code that reads a configuration checks the ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The algorithm that spends the simulations of a move.
     pub algorithm: SearchAlgorithm,
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
-    /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are
-    /// in `[-1, 1]`, where 2.5 explores as much. 1.25 measured best: docs/benchmarks/search.md.
+    /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; values here
+    /// are in `[-1, 1]`, where 2.5 explores as much. 1.25 measured best: docs/benchmarks/search.md.
     pub c_init: f32,
-    /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less `r
-    /// · √(prior mass of the children visited)` (KataGo; Wu 2020). It is not applied at the root in
+    /// First-play reduction `r`: before the first visit a child is worth, in pUCT, the mean value of the parent less
+    /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). It is not applied at the root in
     /// [exploring](Exploration::Explore) searches, so that every action is tried.
     pub fpu_reduction: f32,
-    /// Noise on the priors of a root that is explored by pUCT.
+    /// Noise on the root priors of [exploring](Exploration::Explore) pUCT searches.
     pub dirichlet: Dirichlet,
     /// Determines whether proven results are backed up.
     pub solver: Solver,
-    /// Determines whether a search may end before its budget.
+    /// Determines whether a search may stop before the budget is spent.
     pub early_stop: EarlyStop,
     /// The range of the values.
     pub values: ValueRange,
@@ -48,29 +48,29 @@ pub enum SearchAlgorithm {
     /// Sequential halving at the root, improved policy below it; the search policy is the completed-Q policy.
     /// Danihelka et al. 2022.
     Gumbel {
-        /// The maximum number of root actions that are considered, `m`. Published: 16.
+        /// `m`, the maximum number of root actions considered. Published: 16.
         considered_actions_max: usize,
         /// `c_visit` of σ. Published: 50.
         c_visit: f32,
         /// `c_scale` of σ. Published: 1 for values in `[-1, 1]`, 0.1 for values rescaled to `[0, 1]`.
         c_scale: f32,
-        /// The values whose range is rescaled to `[0, 1]`, if values are [normalised](ValueRange::Normalised).
+        /// The span of values that maps to `[0, 1]`, if values are [normalised](ValueRange::Normalised).
         span: ValueSpan,
     },
 }
 
-/// The values whose range Gumbel rescales to `[0, 1]`.
+/// The span of values that Gumbel maps to `[0, 1]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueSpan {
     /// The completed values of each node, as in mctx. The best and the worst action of a node always differ by 1, so
     /// that where actions hardly matter the search policy follows the errors of the values.
     Node,
-    /// The action values met in the tree since its last reset, as under pUCT: actions differ by their share of it.
+    /// The action values met in the tree since the last reset, as under pUCT: actions differ by a share of that range.
     Tree,
 }
 
 impl SearchAlgorithm {
-    /// Gumbel with the constants published for board games, whose values are not rescaled.
+    /// Gumbel with the constants published for board games, where values are not rescaled.
     pub const GUMBEL: Self =
         Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Tree };
 
@@ -82,31 +82,31 @@ impl SearchAlgorithm {
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dirichlet {
-    /// The sum of the concentrations of all legal actions; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
+    /// Total concentration over all legal actions; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
     pub total_concentration: f32,
-    /// The share of the prior that the noise replaces; with 0 no noise is drawn.
+    /// Share of the prior that the noise replaces; with 0 no noise is drawn.
     pub fraction: f32,
 }
 
 /// Determines whether proven results are backed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Solver {
-    /// Terminal results prove their ancestors wherever players alternate (discount −1) and no reward is paid. A proven
-    /// win or loss is not visited again; a proven draw is, with its exact value, while nothing better is proven.
+    /// Terminal results prove ancestors wherever players alternate (discount −1) and no reward is paid. A proven win or
+    /// loss is not visited again; a proven draw is, with the exact value, while nothing better is proven.
     On,
     /// Terminal nodes are visited like any other.
     Off,
 }
 
-/// Determines whether a search may end before its budget. Only a [greedy](Exploration::Greedy) search under pUCT does:
-/// elsewhere the visits are a training target or the distribution that the move is drawn from, and Gumbel assigns its
-/// budget beforehand.
+/// Determines whether a search may stop before the budget is spent. Only a [greedy](Exploration::Greedy) search under
+/// pUCT does: elsewhere the visits are a training target or the distribution from which the move is drawn, and Gumbel
+/// assigns the budget beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EarlyStop {
     /// Every simulation of the budget is made.
     Never,
-    /// The search ends as soon as the most visited action could not be overtaken if every remaining simulation went to
-    /// the second. A proof that only those simulations would have found is missed.
+    /// The search stops as soon as the most visited action could not be overtaken if every remaining simulation went to
+    /// the second. A proof that only the skipped simulations would have found is missed.
     Decided,
 }
 
@@ -116,7 +116,7 @@ pub enum ValueRange {
     /// Values in `[-1, 1]`, used as they are.
     Board,
     /// Unbounded values, rescaled to `[0, 1]`: under pUCT by the least and greatest action value met since the last
-    /// reset of the tree, as in MuZero; under Gumbel by those of its [`ValueSpan`].
+    /// reset of the tree, as in MuZero; under Gumbel by the least and greatest value of the [`ValueSpan`].
     Normalised,
 }
 

@@ -1,9 +1,9 @@
-//! Propagation of proven results: a child lost for the player to move there wins for the parent; a parent whose
-//! children are all won for the opponent is lost.
+//! Propagation of proven results: a child lost for the player to move there wins for the parent; a parent is lost if
+//! every child is won for the opponent.
 //!
-//! Winands, Björnsson and Saito 2008, extended by draws: a child that is a proven draw stays open to descents, with
-//! its exact value, because its parent may be worth more or less. A proof propagates only where players alternate and
-//! no reward is paid, and not through a chance node: one of its outcomes proves nothing about the others.
+//! Winands, Björnsson and Saito 2008, extended by draws: a child that is a proven draw stays open to descents, with the
+//! exact value, because the parent may be worth more or less. A proof propagates only where players alternate and no
+//! reward is paid, and not through a chance node: one outcome proves nothing about the rest.
 
 use crate::arena::Arena;
 use crate::edges::NodeId;
@@ -19,7 +19,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
         }
         let node = *arena.node(id);
         if !node.proves_parent() || arena.node(node.parent).is_chance {
-            // Descents may still reach this node and end at it, so requests in flight below it must not block its edge.
+            // Descents may still stop at this node, so requests in flight below it must not block the edge to it.
             arena.unblock(node.parent, node.edge);
             return;
         }
@@ -33,7 +33,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     }
 }
 
-/// Returns the result that one more proven child proves for its parent; [`Proven::Unknown`] if it proves nothing new.
+/// Returns the result that one more proven child proves for the parent; [`Proven::Unknown`] if it proves nothing new.
 fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
     let node = arena.node_mut(parent);
     node.unproven -= 1;

@@ -1,4 +1,4 @@
-//! The public interface of the tree to its driver: begin a move, select leaves, answer them, read the result, advance.
+//! The interface between the tree and a driver: begin a move, select leaves, answer them, read the result, advance.
 
 use game::Action;
 use rand::{Rng, RngExt};
@@ -21,7 +21,7 @@ use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver,
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
-/// Holds a search tree, whose nodes carry opaque states `S`.
+/// A search tree over opaque node states `S`.
 ///
 /// The sequence for one move is [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer)
 /// until [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
@@ -36,12 +36,12 @@ pub struct Tree<S> {
     rule: Rule,
     /// Increments with every new root, so that requests of an older root are detected.
     generation: u64,
-    /// The visits that the root's children may have together at the end of the search.
+    /// Limit on the total visits of the root's children at the end of the search.
     budget: u32,
     exploration: Exploration,
     /// The root's actions.
     root_actions: Vec<Action>,
-    /// The root's priors without noise; its edges may hold noisy ones.
+    /// The root's priors without noise; the edges may hold noisy priors.
     root_priors: Vec<f32>,
     noisy_priors: Vec<f32>,
     /// The Gumbel noise `g` of each root action; empty without exploration.
@@ -90,10 +90,10 @@ impl<S> Tree<S> {
 
     /// Starts a move's search of `simulations`; draws the noise of an explored root.
     ///
-    /// Visits kept by reuse count towards the budget: under pUCT all of them, under Gumbel those that sequential
-    /// halving would have assigned. Gumbel also ranks by the values they found: it considers the actions with the
-    /// greatest `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, the ranking is
-    /// by the published `g + logits`.
+    /// Visits kept by reuse count towards the budget: all of them under pUCT; under Gumbel as many as sequential
+    /// halving would have assigned. Gumbel also ranks by the values of the kept visits: it considers the actions with
+    /// the greatest `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, the ranking
+    /// is by the published `g + logits`.
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
         assert!(self.is_ready(), "a search begins at an expanded root");
         assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");
@@ -146,7 +146,7 @@ impl<S> Tree<S> {
         &self.states[request.parent.index()]
     }
 
-    /// Expands the leaf and backs its value up.
+    /// Expands the leaf and backs the value up.
     ///
     /// `reward` is paid to the player who took the action. `discount` converts a value at the leaf to that player's
     /// view: −1 where players alternate, +1 (or less) where the same player moves again.
@@ -159,11 +159,11 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Expands the leaf to a chance node without an evaluation, in the state `state`, and returns the request of its
-    /// first outcome, which belongs to the same simulation.
+    /// Expands the leaf to a chance node in state `state`, without an evaluation. Returns the request for the first
+    /// outcome, which belongs to the same simulation.
     ///
     /// `outcomes` are the actions of chance, ascending, and `probabilities` sum to one. The reward and the discount of
-    /// the step are those of the outcome's answer.
+    /// the step come with the answer for the outcome.
     pub fn branch(&mut self, request: Request, state: S, outcomes: &[Action], probabilities: &[f32]) -> Request {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -181,7 +181,7 @@ impl<S> Tree<S> {
         self.request(id, edge)
     }
 
-    /// Cancels a request: its visit is reverted on the whole path and does not count as a simulation.
+    /// Cancels a request: the visit is reverted on the whole path and does not count as a simulation.
     pub fn cancel(&mut self, request: Request) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -190,8 +190,8 @@ impl<S> Tree<S> {
         withdraw(&mut self.arena, parent);
     }
 
-    /// True if no request is in flight and the move's simulations are used up or no longer needed ([`EarlyStop`]), or
-    /// the root is proven. A tree that has nothing to search is finished too.
+    /// True if no request is in flight and either the root is proven or the simulations are used up or no longer needed
+    /// ([`EarlyStop`]). A tree with nothing to search is finished too.
     #[must_use]
     #[inline]
     pub fn is_finished(&self) -> bool {
@@ -206,7 +206,7 @@ impl<S> Tree<S> {
         root.in_flight == 0 && (root.is_terminal() || is_spent)
     }
 
-    /// A view of the root.
+    /// A view of the root: actions, priors and the results of the search.
     #[must_use]
     pub fn root(&self) -> RootView<'_> {
         RootView { arena: &self.arena, actions: &self.root_actions, priors: &self.root_priors }
@@ -228,8 +228,8 @@ impl<S> Tree<S> {
         }
     }
 
-    /// The action to play: a proven win first, a proven loss last, and no action valued below a proven draw; else the
-    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those to which sequential
+    /// The action to play: a proven win first, a proven loss last, and no action valued below a proven draw. Otherwise
+    /// the most visited action (pUCT), or the greatest `g + logits + σ(q)` among the actions to which sequential
     /// halving assigned the most visits (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
@@ -248,7 +248,7 @@ impl<S> Tree<S> {
         self.sample(&shares, temperature, rng)
     }
 
-    /// Does what [`sample_action`](Self::sample_action) does with the shares of visits, also under Gumbel.
+    /// Draws as [`sample_action`](Self::sample_action) does, but from the visit shares, also under Gumbel.
     pub fn sample_visited(&self, temperature: f32, rng: &mut impl Rng) -> Action {
         let mut shares = Vec::new();
         visit_shares(&self.arena, self.node(), &mut shares);
@@ -273,9 +273,8 @@ impl<S> Tree<S> {
         self.best_action()
     }
 
-    /// Makes the child behind `action` the root, keeps its subtree and drops the rest. Returns false, and leaves the
-    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal, or chance
-    /// chooses there.
+    /// Makes the child that `action` leads to the root, keeps the subtree and drops the rest. Returns false, and leaves
+    /// the tree without a root, if the child has nothing to search: never expanded, terminal, or a chance node.
     pub fn advance(&mut self, action: Action) -> bool {
         let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
         let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));
@@ -290,14 +289,14 @@ impl<S> Tree<S> {
         true
     }
 
-    /// Replaces `out` with the principal variation: the best action, then the most visited replies, up
-    /// to the first chance node.
+    /// Replaces `out` with the principal variation: the best action, then the most visited replies, up to the first
+    /// chance node.
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
         out.extend(self.line(self.best_action()).map(|edge| self.arena.edges.action(edge)));
     }
 
-    /// Returns the variation that begins with an action of the root: then the most visited replies, up to the first
+    /// Returns the variation that starts with an action of the root: then the most visited replies, up to the first
     /// chance node. It is empty if the root has no such action.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
@@ -306,7 +305,7 @@ impl<S> Tree<S> {
         self.line(first).map(step).collect()
     }
 
-    /// The edges of the variation that begins with an action of the root.
+    /// The edges of the variation that starts with an action of the root.
     fn line(&self, first: Action) -> impl Iterator<Item = EdgeId> {
         let first = self.node().edges().find(|&edge| self.arena.edges.action(edge) == first);
         std::iter::successors(first, |&edge| match self.arena.edges.child(edge) {
@@ -322,14 +321,13 @@ impl<S> Tree<S> {
         self.arena.nodes.len()
     }
 
-    /// The memory of nodes, edges and states in bytes, without spare capacity and without the heap memory that states
-    /// own.
+    /// Memory of nodes, edges and states in bytes, without spare capacity and without heap memory owned by states.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.arena.nodes[..]) + self.arena.edges.bytes() + size_of_val(&self.states[..])
     }
 
-    /// Adds a node and backs up its value.
+    /// Adds a node and backs the value up.
     #[inline]
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
         let (id, proven) = expand(&mut self.arena, link, expansion);
@@ -352,8 +350,8 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Halves the considered actions as soon as a phase is complete and nothing is in flight; ranks those of a phase
-    /// under way again where the rescaling of values may have changed.
+    /// Halves the considered actions as soon as a phase is complete and nothing is in flight. Ranks the actions of an
+    /// unfinished phase again where the rescaling of values may have changed.
     #[inline]
     fn settle(&mut self) {
         let Some(sigma) = self.sigma() else { return };
@@ -370,11 +368,11 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Ranks the root actions of a phase under way by their newest scores. Out of line, so that searches of boards do
-    /// not carry it.
+    /// Ranks the root actions of an unfinished phase by the latest scores. It is not inlined, to keep it out of board
+    /// searches.
     #[inline(never)]
     fn rank_again(&mut self, sigma: Sigma) {
-        // The order of visits matters where each of them may change the rescaling of the next ones below the root.
+        // The order of visits matters where each visit may change the rescaling below the root for later visits.
         let is_order_relevant = sigma.span == ValueSpan::Tree;
         if is_order_relevant || self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
             self.score(sigma);
@@ -400,7 +398,7 @@ impl<S> Tree<S> {
         root_priors.extend(edges.map(|edge| arena.edges.prior(edge)));
     }
 
-    /// Sets the priors of the root's edges to the noisy ones, and recomputes the sum of those of the visited children.
+    /// Sets the priors of the root's edges to the noisy priors, and recomputes the prior mass of the visited children.
     fn set_priors(&mut self) {
         let mut mass = 0.0;
         for (edge, &prior) in self.arena.node(NodeId::ROOT).edges().zip(&self.noisy_priors) {
@@ -431,7 +429,7 @@ impl<S> Tree<S> {
         best.map(|(_, _, edge)| edge)
     }
 
-    /// True if the rest of pUCT's budget could not change the most visited action.
+    /// True if the rest of the pUCT budget could not change the most visited action.
     #[inline]
     fn is_decided(&self) -> bool {
         let root = self.node();
@@ -472,7 +470,7 @@ impl<S> Tree<S> {
         assert_eq!(request.generation, self.generation, "a request does not outlive its root");
     }
 
-    /// Ends the search of this root.
+    /// Clears the search state of the root and invalidates outstanding requests.
     fn leave_root(&mut self) {
         let in_flight = self.arena.nodes.first().map_or(0, |root| root.in_flight);
         assert_eq!(in_flight, 0, "every request is answered or cancelled before the tree moves on");
@@ -490,7 +488,7 @@ impl<S> Tree<S> {
 fn candidate(arena: &Arena, action: usize) -> Candidate {
     let edge = arena.node(NodeId::ROOT).edge_at(action);
     let status = match arena.edges.status(edge) {
-        // The child is read only where its result matters: this runs for every action in every simulation.
+        // The child is read only where the result matters: this runs for every action in every simulation.
         Status::Closed if edge_proven(arena, edge) == Proven::Loss => CandidateStatus::Lost,
         Status::Closed => CandidateStatus::Closed,
         Status::Open | Status::Drawn => CandidateStatus::Open,

@@ -40,7 +40,7 @@ impl Bounds {
         }
     }
 
-    /// True if values are used as they are, independent of those met.
+    /// True if values are used as they are, whatever values were met.
     #[inline]
     pub(crate) fn is_board(&self) -> bool {
         self.range == ValueRange::Board
@@ -82,8 +82,8 @@ impl Rescale for Unscaled {
 
 impl Scale {
     pub(crate) const IDENTITY: Self = Self { least: 0.0, factor: 1.0 };
-    /// Every value is almost 0, and that of an edge that may not be taken stays −∞, which a factor of 0 would turn
-    /// into NaN.
+    /// Every value is almost 0, and the −∞ of an edge that may not be taken stays, which a factor of 0 would turn into
+    /// NaN.
     const FLAT: Self = Self { least: 0.0, factor: f32::MIN_POSITIVE };
 
     /// The rescaling of values from `least` to `greatest` to `[0, 1]`.

@@ -1,6 +1,6 @@
 //! Once a tree has grown, simulations allocate nothing.
 //!
-//! This test is alone in its process because the allocator counts for all threads.
+//! No other test may share this process, because the allocator counts for all threads.
 
 mod counting;
 

@@ -3,11 +3,11 @@
 use crate::edges::{Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 
-/// The available outcome whose visit share lags most behind its probability, `argmax_c p(c) − N(c) / (1 + ΣN)`; ties go
-/// to the lowest outcome.
+/// The available outcome with the visit share furthest below the probability, `argmax_c p(c) − N(c) / (1 + ΣN)`; ties
+/// go to the lowest outcome.
 ///
-/// The quasi-random choice of Stochastic MuZero (Antonoglou et al. 2022, appendix A): it needs no entropy, and its
-/// shares of visits approach the probabilities faster than those of random draws. Visits in flight count.
+/// This is the quasi-random choice of Stochastic MuZero (Antonoglou et al. 2022, appendix A). It needs no entropy, and
+/// visit shares approach the probabilities faster than with random draws. Visits in flight count.
 pub(crate) fn next(octets: &[Octet]) -> Option<Choice> {
     let visits: f32 = octets.iter().map(|octet| sum(&octet.count)).sum();
     let to_share = 1.0 / (1.0 + visits);
@@ -47,8 +47,8 @@ mod tests {
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2]), None);
     }
 
-    /// Each count stays within one of its share of all visits; random draws would deviate by the square root of their
-    /// number.
+    /// Each count stays within 1.5 of the expected count; random draws would deviate by about the square root of the
+    /// visits.
     #[test]
     fn visit_counts_stay_within_one_of_their_expectations() {
         let probabilities = [0.03, 0.3, 0.07, 0.25, 0.05, 0.1, 0.02, 0.06, 0.04, 0.08];

@@ -18,7 +18,7 @@ pub(crate) struct Terms<R> {
 pub(crate) trait RescaleNode: Copy {
     type Scale: Rescale;
 
-    /// Returns the rescaling at a node whose unvisited actions have the value `unvisited`.
+    /// Returns the rescaling at a node where unvisited actions have the value `unvisited`.
     fn at(self, octets: &[Octet], unvisited: f32) -> Self::Scale;
 }
 
@@ -41,7 +41,7 @@ impl RescaleNode for Scale {
     }
 }
 
-/// The rescaling by the least and greatest completed value of each node itself, as in Gumbel MuZero (mctx,
+/// The rescaling by the least and greatest completed value of each node, as in Gumbel MuZero (mctx,
 /// `qtransform_completed_by_mix_value`). Edges that may not be taken now are left out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spanning;
@@ -61,8 +61,8 @@ impl RescaleNode for Spanning {
     }
 }
 
-/// The available edge whose visit share lags most behind the improved policy,
-/// `argmax_a π′(a) − N(a) / (1 + ΣN)` with `π′ = softmax(logits + σ(completed Q))`; ties go to the lowest action.
+/// The available edge with the visit share furthest below the improved policy, `argmax_a π′(a) − N(a) / (1 + ΣN)` with
+/// `π′ = softmax(logits + σ(completed Q))`; ties go to the lowest action.
 ///
 /// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
 /// may not be taken have no share.
@@ -115,7 +115,7 @@ fn count(octets: &[Octet]) -> Counts {
     counts
 }
 
-/// Replaces `shares` with the improved policy of each edge, up to a factor; returns their sum.
+/// Replaces `shares` with the unnormalised improved policy of each edge; returns the sum.
 #[inline(always)]
 fn improve(octets: &[Octet], scale: impl Rescale, factor: f32, unvisited: f32, shares: &mut Vec<[f32; LANES]>) -> f32 {
     shares.clear();

@@ -3,7 +3,7 @@
 
 use crate::edges::LANES;
 
-/// Sets each of the `values` to `of` its lane.
+/// Sets each of the `values` to `of(lane)`.
 ///
 /// The values are kept in memory on purpose. With an address that escapes, the compiler computes four lanes with each
 /// instruction; values that it may keep in registers it computes lane by lane.
@@ -38,7 +38,7 @@ pub(crate) fn greatest(values: &[f32; LANES]) -> f32 {
     greater(greater(greater(a, e), greater(c, g)), greater(greater(b, f), greater(d, h)))
 }
 
-/// One of the edges of a node.
+/// The position of an edge within a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// The index of the octet within the node.
@@ -59,7 +59,7 @@ pub(crate) fn first_lane(values: &[f32; LANES], value: f32) -> usize {
 /// `e^x` for x up to 0, to within three units in the last place; an x below −87 counts as −87. The result for NaN
 /// is unspecified.
 ///
-/// `e^x = 2^n · e^r` with whole n and |r| ≤ ln 2 / 2; the polynomial of `e^r` is that of Cephes (Moshier 1989, `expf`).
+/// `e^x = 2^n · e^r` with whole n and |r| ≤ ln 2 / 2; the polynomial of `e^r` is from Cephes (Moshier 1989, `expf`).
 #[inline(always)]
 pub(crate) fn exp_of_negative(x: f32) -> f32 {
     /// Adding this constant leaves the nearest whole number in the lowest bits.

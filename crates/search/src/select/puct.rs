@@ -18,16 +18,16 @@ pub(crate) struct Terms<R> {
 /// the tree.
 ///
 /// `Q + P · √N / (1 + n) · (c_init + ln((N + c_base + 1) / c_base))`, Schrittwieser et al. 2020, appendix B. `N` counts
-/// the visits of the node, its own evaluation among them as in AlphaZero's pseudocode, so that before any child is
-/// visited the prior decides rather than the order of the actions. Unvisited children take the first-play value, not
-/// zero: with zero, a losing root would visit every move once before it visits any twice.
+/// the visits of the node, including the node's own evaluation as in AlphaZero's pseudocode. Before any child is
+/// visited, the prior therefore decides rather than the order of the actions. Unvisited children take the first-play
+/// value, not zero: with zero, a losing root would visit every move once before it visits any twice.
 #[inline(always)]
 pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choice> {
     let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
     let Terms { factor, first_play, scale } = terms;
     let mut scores = [0.0; LANES];
     for (number, octet) in octets.iter().enumerate() {
-        // The score is −∞ where an edge may not be taken.
+        // The score is −∞ for an edge that may not be taken.
         fill(&mut scores, |lane| {
             let value = octet.value[lane];
             let q = if value.is_nan() { first_play } else { scale.apply(value) };

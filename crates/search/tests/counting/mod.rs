@@ -1,4 +1,5 @@
-//! The system allocator with a counter for the whole process, so a test that reads it must be alone in its process.
+//! The system allocator with a counter for the whole process: a test that reads the counter must be alone in the
+//! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
-//! Chance nodes against a naive search and against expectimax by brute force, on small random trees whose numbers are
-//! dyadic.
+//! Chance nodes against a naive search and against brute-force expectimax, on small random trees with dyadic numbers.
 
 use std::collections::HashMap;
 
@@ -16,12 +15,12 @@ enum Afterstates {
     Evaluated,
 }
 
-/// A position of a random game with chance, whose whole subtree follows from the hash, or an afterstate of it.
+/// A position of a random game with chance, or an afterstate; the hash determines the whole subtree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Dice {
     hash: u64,
     plies_left: u32,
-    /// The factor of a step: −1 in a game for two, where only the end has a result.
+    /// The discount of a step: −1 in a game for two, where only the end has a result.
     discount: f32,
 }
 
@@ -59,7 +58,7 @@ impl Dice {
         Self { hash: mix(self.hash ^ mix(1000 + u64::from(action.0))), ..*self }
     }
 
-    /// The outcomes of an afterstate and their probabilities.
+    /// The outcomes of an afterstate, with probabilities.
     fn outcomes(&self) -> (Vec<Action>, Vec<f32>) {
         let probabilities: &[f32] = match self.draw(5, 4) {
             0 => &[1.0],
@@ -84,7 +83,7 @@ impl Dice {
         self.end().map_or_else(best, f64::from)
     }
 
-    /// The exact value of an afterstate, to the player whose action led to it.
+    /// The exact value of an afterstate, to the player who took the action before it.
     fn expected(&self) -> f64 {
         let (outcomes, probabilities) = self.outcomes();
         let term = |(outcome, probability): (Action, f32)| {
@@ -110,7 +109,7 @@ impl Dice {
     }
 }
 
-/// The first `count` games that are not over at their start.
+/// The first `count` games that are not over at the start.
 fn dice(count: usize, plies_left: u32, discount: f32) -> impl Iterator<Item = Dice> {
     let games = (0..).map(move |seed| Dice { hash: mix(seed), plies_left, discount });
     games.filter(|dice| dice.end().is_none()).take(count)
@@ -157,8 +156,8 @@ struct Visited {
     value_sum: f64,
 }
 
-/// pUCT with chance nodes written naively: recursive, a hash map keyed by the path, nothing cached. Nodes with an even
-/// number of steps behind the root are decisions, the others chance.
+/// pUCT with chance nodes written naively: recursive, a hash map keyed by the path, nothing cached. Nodes at even depth
+/// are decisions, all other nodes chance.
 struct Naive {
     settings: Settings,
     afterstates: Afterstates,
@@ -274,7 +273,7 @@ fn a_search_with_chance_nodes_grows_the_tree_of_a_naive_one() {
     }
 }
 
-/// Every node's visits are those of its children, and its own evaluation where it has one.
+/// Checks that the visits of every node are the visits of the children, plus one if the node has an evaluation.
 fn check_counts(tree: &Tree<Dice>, afterstates: Afterstates) {
     for node in &tree.arena.nodes {
         let children = node.edges().map(|edge| tree.arena.edges.child(edge)).filter(|&child| child != NodeId::NONE);
@@ -314,7 +313,7 @@ fn action_values_of_one_step_are_their_expectations() {
             let root = tree.root();
             for ((&action, value), visits) in root.actions().iter().zip(root.action_values()).zip(root.visit_counts()) {
                 let expected = dice.after(action).expected();
-                // Each count deviates by up to 1.5 from its expectation, each reward is at most 2.
+                // Each count deviates by up to 1.5 from the expectation, each reward is at most 2.
                 let tolerance = 4.0 * 1.5 * 2.0 / f64::from(visits);
                 assert!(visits > 0 && (f64::from(value) - expected).abs() < tolerance, "{value}, exactly {expected}");
             }

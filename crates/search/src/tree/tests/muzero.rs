@@ -1,9 +1,9 @@
-//! pUCT and Gumbel with values normalised by those met in the tree, against the formulas in f64.
+//! pUCT and Gumbel with values normalised over the tree, against the formulas in f64.
 //!
-//! pUCT is that of the pseudocode of MuZero (Schrittwieser et al. 2020). It differs in what the settings document: the
-//! root's own evaluation is a visit, the bounds are those of action values, and unvisited actions have the first-play
-//! value. Gumbel is that of Danihelka et al. 2022. mctx is no reference here: it rescales by the values of each node
-//! and its children rather than by those met in the search.
+//! pUCT follows the pseudocode of MuZero (Schrittwieser et al. 2020), except where the settings document otherwise: the
+//! root evaluation is a visit, the bounds are over action values, and unvisited actions have the first-play value.
+//! Gumbel follows Danihelka et al. 2022. mctx is no reference here: it rescales over a node and the children of the
+//! node, rather than over the search.
 
 use super::tabular::{Golden, State, each_search, searched};
 use super::*;
@@ -31,12 +31,12 @@ enum Choice {
         fpu_reduction: f64,
     },
     Gumbel {
-        /// The visits that the action of each simulation has at the root before it.
+        /// The visits that the chosen root action has before each simulation.
         considered_visits: Vec<f64>,
     },
 }
 
-/// The visits that the action of each simulation has before it, with `considered` actions: sequential halving as in
+/// The visits that the chosen action has before each simulation, with `considered` actions: sequential halving as in
 /// mctx.
 fn considered_visits(considered: usize, simulations: usize) -> Vec<f64> {
     let halvings = considered.next_power_of_two().ilog2().max(1) as usize;
@@ -76,13 +76,13 @@ impl Muzero<'_> {
         child.reward + self.golden.discount * child.value_sum / child.visits
     }
 
-    /// The value between the least and the greatest met; `None` before there were two.
+    /// Rescales a value to 0 at the least value met and 1 at the greatest; `None` before two different values were met.
     fn normalised(&self, value: f64) -> Option<f64> {
         let (least, greatest) = self.bounds;
         (greatest > least).then(|| (value - least) / (greatest - least))
     }
 
-    /// The priors over the actions, 0 for illegal ones.
+    /// The prior of each action, 0 for illegal actions.
     fn priors(&self, node: &Visited, is_root: bool) -> Vec<f64> {
         let State { logits, .. } = &self.model[node.state];
         let is_legal = |action: usize| !is_root || self.golden.valid[action] > 0.0;
@@ -120,7 +120,7 @@ impl Muzero<'_> {
         node.children.iter().zip(priors).map(score).collect()
     }
 
-    /// The scores of a root in the simulation that is due: only actions with its visits can be chosen.
+    /// The root scores for the simulation that is due: −∞ for an action without the scheduled number of visits.
     fn halved(&self, node: &Visited, priors: &[f64], considered_visits: &[f64]) -> Vec<f64> {
         let due = considered_visits[node.visits as usize - 1];
         let logits = self.improved_logits(node, priors);
@@ -153,7 +153,7 @@ impl Muzero<'_> {
         logits.iter().map(|logit| (logit - greatest).exp() / total).collect()
     }
 
-    /// Runs one simulation from `node`; returns its value to the player to move there.
+    /// Runs one simulation from `node`; returns the backed-up value, to the player to move there.
     fn simulate(&mut self, node: &mut Visited, is_root: bool) -> f64 {
         let action = self.choose(node, is_root);
         let from = &self.model[node.state];

@@ -1,4 +1,4 @@
-//! The same search written naively from the formulas: hash maps keyed by the path, nothing cached.
+//! A reference search, written naively from the formulas: hash maps keyed by the path, nothing cached.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ struct Visited {
     value_sum: f64,
 }
 
-/// The end of a descent: as [`Selection`](crate::Selection), with the path in place of a request.
+/// The result of a descent: as [`Selection`](crate::Selection), with the path in place of a request.
 enum Descent {
     Leaf(Vec<Action>),
     Completed,
@@ -67,7 +67,7 @@ impl Reference {
         }
     }
 
-    /// Adds a position, whose evaluation is its first visit.
+    /// Adds a position; the evaluation is the first visit.
     fn insert(&mut self, path: &[Action], toy: Toy, reward: f32, discount: f32) {
         let visited = Visited { toy, reward, discount, visits: 0, in_flight: 1, value_sum: 0.0 };
         self.tree.insert(path.to_vec(), visited);
@@ -122,12 +122,12 @@ impl Reference {
         self.tree[path].toy.actions().into_iter().filter(is_open).collect()
     }
 
-    /// True if a descent that goes on from `path` may find a leaf: at a proven draw it ends.
+    /// True if a descent that continues from `path` may find a leaf; it stops at a proven draw.
     fn leads_to_leaves(&self, path: &[Action]) -> bool {
         self.open(path).into_iter().any(|action| self.proven_for_chooser(path, action) == Proven::Unknown)
     }
 
-    /// True if every leaf at or behind `path` is in flight.
+    /// True if every leaf at or below `path` is in flight.
     fn is_in_flight(&self, path: &[Action]) -> bool {
         let Some(here) = self.tree.get(path) else { return self.requested.contains(path) };
         here.toy.outcome().is_none() && self.proven(path) == Proven::Unknown && !self.leads_to_leaves(path)
@@ -157,7 +157,7 @@ impl Reference {
         best.unwrap().1
     }
 
-    /// The value of a visited position to the player whose action led there.
+    /// The value of a visited position to the player who moved there.
     fn action_value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         here.reward + here.discount * self.value(path)
@@ -204,8 +204,8 @@ impl Reference {
         }
     }
 
-    /// The value of a visited position to the player to move: the proven result; else the mean, or that of a draw if
-    /// one is available and better.
+    /// The value of a visited position to the player to move: the proven result; else the mean, raised to 0 if a proven
+    /// draw is available.
     fn value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         let mean = here.value_sum as f32 / here.visits as f32;

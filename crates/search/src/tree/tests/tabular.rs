@@ -1,4 +1,4 @@
-//! Learned models as tables, and the searches of them that mctx made.
+//! Learned models as tables, and the searches that mctx made with them.
 //!
 //! `tests/python/mctx_golden.py` made the file and describes it.
 
@@ -40,7 +40,7 @@ pub(super) struct Golden {
     pub(super) root_value: f64,
 }
 
-/// Passes every search, with its model, to `check`; returns the number of searches.
+/// Passes every search and the model it was made with to `check`; returns the number of searches.
 pub(super) fn each_search(mut check: impl FnMut(&[State], &Golden)) -> usize {
     let (mut model, mut golden, mut searches) = (Vec::new(), Golden::default(), 0);
     for line in GOLDEN.lines() {

@@ -1,4 +1,4 @@
-//! Games for the tests: small random trees whose numbers are dyadic, so that sums are exact in any order.
+//! Games for the tests: small random trees with dyadic numbers, so that sums are exact in any order.
 
 use game::{Action, mix};
 use rand::SeedableRng;
@@ -15,7 +15,7 @@ pub(crate) enum Turns {
     Mixed,
 }
 
-/// A position of a random game, whose whole subtree follows from the hash.
+/// A position of a random game; the hash determines the whole subtree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Toy {
     pub(crate) hash: u64,
@@ -86,7 +86,7 @@ impl Toy {
         }
     }
 
-    /// Creates a tree with this position, which is not terminal, as its root.
+    /// Creates a tree with this position as the root; the position must not be terminal.
     pub(crate) fn tree(self, settings: &Settings) -> Tree<Self> {
         let mut tree = Tree::new(settings.clone());
         self.expansion(|expansion| tree.reset(self, expansion));
@@ -94,18 +94,18 @@ impl Toy {
     }
 }
 
-/// The first `count` games that are not over at their start.
+/// The first `count` games that are not over at the start.
 pub(crate) fn games(count: usize, plies: u32, turns: Turns) -> impl Iterator<Item = Toy> {
     (0..).map(move |seed| Toy::new(seed, plies, turns)).filter(|toy| toy.outcome().is_none()).take(count)
 }
 
-/// Begins a move and searches it to the end with up to `leaves` requests in flight.
+/// Begins a move and searches until finished, with up to `leaves` requests in flight.
 pub(crate) fn search(tree: &mut Tree<Toy>, simulations: u32, exploration: Exploration, leaves: usize) {
     tree.begin(simulations, exploration, &mut ChaCha8Rng::seed_from_u64(7));
     run(tree, leaves);
 }
 
-/// Searches to the end with up to `leaves` requests in flight.
+/// Searches until finished, with up to `leaves` requests in flight.
 pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
     run_with(tree, leaves, |tree, request| {
         let step = tree.parent_state(&request).step(request.action);
@@ -113,7 +113,7 @@ pub(crate) fn run(tree: &mut Tree<Toy>, leaves: usize) {
     });
 }
 
-/// Searches any tree to the end with up to `leaves` requests in flight, which `answer` answers.
+/// Searches any tree until finished, with up to `leaves` requests in flight, which `answer` answers.
 pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mut Tree<S>, Request)) {
     while !tree.is_finished() {
         let mut requests = Vec::new();
