@@ -8,57 +8,57 @@ use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
-/// The result of the search of a position. Lists are in the order of `actions`.
+/// The result of searching a position. Lists are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// The legal actions, ascending.
     pub actions: Vec<Action>,
-    /// The visits of each action.
+    /// Visits of each action.
     pub visit_counts: Vec<u32>,
     /// The evaluator's prior of each action.
     pub priors: Vec<f32>,
-    /// The search policy; the priors if there were no simulations.
+    /// Search policy; the priors if there were no simulations.
     pub policy: Vec<f32>,
     /// The value of each action to the player to move.
     pub action_values: Vec<f32>,
     /// The value that the search policy expects for the player to move
     /// ([`RootView::value_under`](search::RootView::value_under)); the evaluator's value if there were no simulations.
     pub value: f32,
-    /// The evaluator's own value of the position.
+    /// The evaluator's value of the position, to the player to move.
     pub network_value: f32,
     /// The best play of both players according to the search.
     pub principal_variation: Vec<Action>,
-    /// The action to play.
+    /// The action to play, an element of `actions`.
     pub best: Action,
     /// The proven result of the position.
     pub proven: Proven,
 }
 
-/// The settings of an analysis of positions.
+/// Settings of an analysis of positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
-    /// The simulations for each position; 0 uses the evaluation of the position alone.
+    /// Simulations for each position; 0 uses the evaluation of the position alone.
     pub simulations: u32,
-    /// The settings of each tree's search.
+    /// Settings of each tree search.
     pub search: SearchSettings,
-    /// The number of leaves of one position that may share a batch. With 1 the search is exactly sequential.
+    /// Leaves of one position that may share a batch. With 1 the search is exactly sequential.
     pub leaves_per_tree: usize,
-    /// The maximum number of positions in a batch; smaller if the evaluator's limit is smaller.
+    /// Maximum number of positions in a batch; smaller if the evaluator's limit is smaller.
     pub batch: usize,
-    /// γ; 1 in games that are scored by their outcome.
+    /// γ; 1 in games scored by outcome.
     pub discount: f32,
 }
 
-/// Searches every position without noise and returns one analysis for each, in their order.
+/// Searches every position without noise and returns the analyses in the same order.
 ///
-/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each
-/// action that has several outcomes. In games that are scored by rewards, `settings.search` is used without proofs and
-/// with normalised values, and a position at which a limit of time ends the episode has the value of its evaluation.
-/// Under Gumbel, an action below the root whose first outcomes were bad is hardly visited again: pUCT is the better
-/// choice with chance.
+/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node after each action
+/// that has several outcomes. In games scored by rewards, `settings.search` is used without proofs and with normalised
+/// values. If a limit of time ends the episode at a position, the position has the value of the evaluation. With
+/// chance, pUCT is the better choice: Gumbel hardly visits an action below the root again if the first outcomes were
+/// bad.
 ///
 /// # Errors
-/// Those of the evaluator.
+/// The evaluator fails.
 ///
 /// # Panics
 /// If one of the positions is over: there is no action to choose.
@@ -76,7 +76,7 @@ pub fn analyse<G: Game>(
 /// Runs [`analyse`] with any leaf evaluator.
 ///
 /// # Errors
-/// Those of the evaluator.
+/// The evaluator fails.
 ///
 /// # Panics
 /// If one of the positions is over.
@@ -108,7 +108,7 @@ pub(crate) fn analyse_with<G: Game>(
     Ok(batch.analyses.into_iter().flatten().collect())
 }
 
-/// The positions under way and those that wait for a free tree.
+/// The positions being searched, and the positions that wait for a free tree.
 struct BatchAnalysis<G: Game> {
     slots: Vec<Slot<G>>,
     next: usize,
@@ -118,7 +118,7 @@ struct BatchAnalysis<G: Game> {
 /// One tree, which searches one position after another.
 struct Slot<G: Game> {
     search: TreeSearch<G::Position>,
-    /// The index of the position that is searched.
+    /// The index of the position being searched.
     index: Option<usize>,
 }
 
@@ -163,7 +163,7 @@ impl<G: Game> BatchAnalysis<G> {
     }
 }
 
-/// The analysis of a finished search of `simulations`; with 0, the evaluation of the root alone.
+/// Returns the analysis of a finished search of `simulations`; with 0, only the evaluation at the root counts.
 pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     let analysis = searched(tree);
     if simulations > 0 {
@@ -180,7 +180,7 @@ pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     Analysis { policy, value: analysis.network_value, principal_variation: vec![best], best, ..analysis }
 }
 
-/// The analysis of a search.
+/// Returns the analysis of a search.
 pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!((analyses[0].best, analyses[0].proven), (Action(3), Proven::Win));
     }
 
-    /// Sequential halving visits all seven columns, of which one wins: the mean over its visits stays far from a win.
+    /// Sequential halving visits all seven columns, but only one wins: the mean over all visits stays far from a win.
     #[test]
     fn the_value_is_that_of_the_search_policy_and_not_of_the_actions_it_rejects() {
         let game = ConnectFour::new();

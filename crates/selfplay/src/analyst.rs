@@ -1,4 +1,4 @@
-//! Search of one position in steps, each of which continues the last.
+//! Search of one position in steps, where each step continues the last.
 
 use game::Game;
 use inference::{Error, Evaluator};
@@ -9,9 +9,8 @@ use crate::analysis::{Analysis, searched};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
-/// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
-/// halving requires its budget at the start. Rewards are not discounted: it serves games that are scored by their
-/// outcome.
+/// Searches one position in steps, where each step continues the tree of the last. It always uses pUCT, since
+/// sequential halving requires the budget at the start. Rewards are not discounted: it serves games scored by outcome.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
@@ -49,7 +48,7 @@ impl<G: Game> Analyst<G> {
     /// Searches until `simulations` were made in total, or the position is proven.
     ///
     /// # Errors
-    /// Those of the evaluator; the results of earlier simulations are kept.
+    /// The evaluator fails; the results of earlier simulations are kept.
     pub fn search_to(
         &mut self,
         simulations: u32,
@@ -72,7 +71,7 @@ impl<G: Game> Analyst<G> {
         }
     }
 
-    /// The number of simulations made.
+    /// Number of simulations made.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         if self.search.tree.is_ready() { self.search.tree.root().simulations() } else { 0 }
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_position_that_is_proven_is_searched_no_further() {
-        // Three in the first column, with their player to move.
+        // Three in the first column, with the owner to move.
         let mut analyst = analyst(&[0, 1, 0, 1, 0, 1]);
         analyst.search_to(100_000, &mut hashing(), &mut rng()).unwrap();
         assert!(analyst.simulations() < 1000, "{} simulations", analyst.simulations());

@@ -1,23 +1,23 @@
 //! The sections `[search]` and `[selfplay]` of a run file, as written, shared by every process that reads them.
 //!
-//! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges
-//! and make validated [`Settings`].
+//! Keys are plain numbers and words. [`SearchSection::settings`] and [`SelfplaySection::settings`] check the ranges and
+//! return validated [`Settings`].
 
 use std::fmt::Display;
 
 use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange, ValueSpan};
 use serde::{Deserialize, Serialize};
 
-/// The maximum number of games; the trees of more would not fit any machine.
+/// Maximum number of games; the trees of more would not fit any machine.
 const GAMES_MAX: usize = 1 << 16;
 
 /// A key with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {reason}")]
 pub struct Invalid {
-    /// The key with its section: `search.c_init`.
+    /// The key, prefixed by the section: `search.c_init`.
     pub key: &'static str,
-    /// The requirement that the value does not meet.
+    /// The violated requirement and the value: `must be above 0, not -1`.
     pub reason: String,
 }
 
@@ -27,40 +27,41 @@ pub struct Invalid {
 pub struct SearchSection {
     /// `puct` or `gumbel`.
     pub algorithm: AlgorithmName,
-    /// `c_base` of pUCT.
+    /// `c_base` of pUCT, above 0: the visit count around which exploration starts to grow.
     pub c_base: f32,
-    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where the same
+    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; values here are in `[-1, 1]`, where the same
     /// number explores half as much.
     pub c_init: f32,
-    /// The first-play reduction: unvisited actions are worth their parent's value less this factor times the square
-    /// root of the visited prior mass.
+    /// First-play reduction: unvisited actions are worth the parent's value less this factor times the square root of
+    /// the visited prior mass.
     pub fpu_reduction: f32,
-    /// The sum of the Dirichlet concentrations of all legal actions.
+    /// Total Dirichlet concentration over all legal actions.
     pub dirichlet_total: f32,
-    /// The share of the root's priors that the noise replaces in full searches.
+    /// Share of the root's priors that the noise replaces in full searches.
     pub dirichlet_fraction: f32,
     /// True to back up proven wins, draws and losses.
     pub solver: bool,
-    /// True to end a search under `puct` that plays its best action (in play, evaluation and the arena, and a fast one
-    /// of self-play at temperature 0) as soon as its most visited action could not be overtaken.
+    /// True to stop a search under `puct` as soon as the most visited action could not be overtaken. This applies to
+    /// searches that play the best action: in play, evaluation and the arena, and fast searches of self-play at
+    /// temperature 0.
     pub early_stop: bool,
-    /// Gumbel: the maximum number of root actions that are considered.
+    /// Gumbel: the maximum number of root actions considered.
     pub gumbel_considered_actions_max: usize,
     /// Gumbel: `c_visit`.
     pub gumbel_c_visit: f32,
     /// Gumbel: `c_scale`.
     pub gumbel_c_scale: f32,
-    /// Gumbel with a learned model: the values whose range is rescaled to `[0, 1]`.
+    /// Gumbel with a learned model: the span of values that maps to `[0, 1]`.
     pub gumbel_value_span: SpanName,
 }
 
-/// The values whose range Gumbel rescales to `[0, 1]` with a learned model: [`ValueSpan`], which has no text format.
+/// The span of values that Gumbel maps to `[0, 1]` with a learned model: [`ValueSpan`], which has no text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanName {
-    /// `tree`: those met in the tree during the search.
+    /// `tree`: the action values met in the tree during the search.
     Tree,
-    /// `node`: those of the actions of each node, as in mctx.
+    /// `node`: the completed action values of each node, as in mctx.
     Node,
 }
 
@@ -98,7 +99,7 @@ impl SearchSection {
     /// Checks the keys and returns the settings.
     ///
     /// # Errors
-    /// [`Invalid`] names the first key out of its range.
+    /// [`Invalid`] names the first key that is out of range.
     pub fn settings(&self) -> Result<SearchSettings, Invalid> {
         check("search.c_base", self.c_base, "above 0", |x| x > 0.0)?;
         check("search.c_init", self.c_init, "at least 0", |x| x >= 0.0)?;
@@ -133,59 +134,59 @@ impl SearchSection {
     }
 }
 
-/// The section `[selfplay]`: the play of episodes.
+/// The section `[selfplay]`: self-play of episodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfplaySection {
-    /// The number of games that advance together in each thread.
+    /// Games that advance together in each thread.
     pub games: usize,
-    /// The number of leaves of one game in one batch.
+    /// Leaves of one game in one batch.
     pub leaves_per_game: usize,
-    /// The simulations of a full search.
+    /// Simulations of a full search.
     pub full_simulations: u32,
-    /// The maximum simulations of a full search by an actor that would otherwise wait for the learner. With a value not
+    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner. With a value not
     /// above `full_simulations`, the actor waits instead.
     pub full_simulations_max: u32,
-    /// The simulations of a fast search.
+    /// Simulations of a fast search.
     pub fast_simulations: u32,
-    /// The probability that a search is full.
+    /// Probability that a search is full.
     pub full_search_probability: f32,
-    /// The moves of full searches under `gumbel`: `best`, which the Gumbel noise has randomised, or drawn at the
+    /// Moves of full searches under `gumbel`: `best`, which the Gumbel noise has randomised, or drawn at the
     /// temperature from the improved `policy` or from the `visits`.
     pub gumbel_moves: GumbelMoves,
-    /// The temperature of the first ply. Full searches under `gumbel` use none where `gumbel_moves` is `best`.
+    /// Temperature of the first ply. Full searches under `gumbel` use none if `gumbel_moves` is `best`.
     pub temperature_early: f32,
-    /// The temperature at the end of the decay.
+    /// Temperature at the end of the decay.
     pub temperature_late: f32,
-    /// The number of plies until the temperature is halfway to the late one (`half_life`), or until it drops (`cut`).
+    /// Plies until the temperature is halfway to the late one (`half_life`), or until it drops (`cut`).
     pub temperature_plies: f32,
-    /// The decay of the temperature: `half_life` or `cut`.
+    /// Decay of the temperature: `half_life` or `cut`.
     pub temperature_decay: DecayName,
-    /// The probability that an episode begins with random plies.
+    /// Probability that an episode starts with random plies.
     pub random_opening_probability: f32,
-    /// The maximum number of random plies at the start of an episode.
+    /// Maximum number of random plies at the start of an episode.
     pub opening_plies_max: u16,
-    /// The probability that an episode begins as a fork: with the first plies of an earlier episode of its slot and one
-    /// random ply.
+    /// Probability that an episode starts as a fork: with the first plies of an earlier episode of the same slot and
+    /// one random ply.
     pub fork_probability: f32,
-    /// The position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of the search.
+    /// Position of an earlier episode at which an episode forks: `any`, or drawn by the `surprise` of the search.
     pub fork_positions: ForkPositions,
-    /// The treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for
-    /// the opponent).
+    /// Treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for the
+    /// opponent).
     pub resignation: ResignationName,
-    /// The value below which a player's move counts towards resignation.
+    /// Resignation threshold: moves of a player with a lower value count towards resignation.
     pub resign_threshold: f32,
-    /// The number of such moves of one player in a row after which they resign.
+    /// Consecutive moves below the threshold after which a player resigns.
     pub resign_moves: u16,
-    /// The share of games that are searched to the end despite a resignation.
+    /// Share of games that are searched to the end despite a resignation.
     pub resign_calibration_share: f32,
     /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
-    /// True to let one answer of the evaluator serve a position and its images under the symmetries of the game.
+    /// True to let one answer of the evaluator serve a position and all images under the symmetries of the game.
     pub symmetry_reuse: bool,
 }
 
-/// The moves of full searches under Gumbel.
+/// Moves of full searches under Gumbel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GumbelMoves {
@@ -197,7 +198,7 @@ pub enum GumbelMoves {
     Visits,
 }
 
-/// The positions of earlier episodes at which episodes fork.
+/// Positions of earlier episodes at which episodes fork.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkPositions {
@@ -208,7 +209,7 @@ pub enum ForkPositions {
     Surprise,
 }
 
-/// The decay of the temperature.
+/// Decay of the temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayName {
@@ -218,11 +219,11 @@ pub enum DecayName {
     Cut,
 }
 
-/// The treatment of hopeless games.
+/// Treatment of hopeless games.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResignationName {
-    /// Games are searched to the end like any other.
+    /// Games are searched to the end as usual.
     Never,
     /// The rest of the game is played with fast searches.
     PlayedOut,
@@ -231,7 +232,7 @@ pub enum ResignationName {
 }
 
 impl Default for SelfplaySection {
-    /// For small boards: AlphaZero's proportions at a tenth of its budget, with KataGo's playout caps.
+    /// Defaults for small boards: AlphaZero's proportions at a tenth of the budget, with KataGo's playout caps.
     fn default() -> Self {
         Self {
             games: 64,
@@ -267,10 +268,10 @@ impl Default for Settings {
 }
 
 impl SelfplaySection {
-    /// Checks the keys and returns the settings, which include those of the search.
+    /// Checks the keys and returns the settings, including the given `search`.
     ///
     /// # Errors
-    /// [`Invalid`] names the first key out of its range.
+    /// [`Invalid`] names the first key that is out of range.
     pub fn settings(&self, search: SearchSettings) -> Result<Settings, Invalid> {
         at_least("selfplay.games", self.games, 1)?;
         ensure(self.games <= GAMES_MAX, "selfplay.games", format_args!("at most {GAMES_MAX}"), self.games)?;
@@ -348,62 +349,61 @@ fn ensure(is_good: bool, key: &'static str, range: impl Display, value: impl Dis
     Err(Invalid { key, reason: format!("must be {range}, not {value}") })
 }
 
-/// The settings of episodes. These are plain values; `config` checks the run file's keys.
+/// Settings of episodes. These are plain values; `config` checks the keys of the run file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The number of games that advance together.
+    /// Number of games that advance together.
     pub games: usize,
-    /// The number of leaves that each game may have in one batch. More leaves fill larger batches but search slightly
-    /// worse.
+    /// Leaves that each game may have in one batch. More leaves fill larger batches but search slightly worse.
     pub leaves_per_tree: usize,
-    /// The settings of each tree's search.
+    /// Settings of each tree search.
     pub search: SearchSettings,
-    /// The simulations of a full search, whose policy is a training target.
+    /// Simulations of a full search, which yields a policy as training target.
     pub full_simulations: u32,
-    /// The maximum simulations of a full search of an actor that would otherwise wait for the learner; without effect
-    /// if not above `full_simulations`.
+    /// Maximum simulations of a full search by an actor that would otherwise wait for the learner; without effect if
+    /// not above `full_simulations`.
     pub full_simulations_max: u32,
-    /// The simulations of a fast search, which only chooses a move (playout cap randomisation, KataGo).
+    /// Simulations of a fast search, which only chooses a move (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
-    /// The probability that a search is full; 1 disables fast searches.
+    /// Probability that a search is full; 1 disables fast searches.
     pub full_search_probability: f32,
-    /// The moves of full searches under Gumbel.
+    /// Moves of full searches under Gumbel.
     pub gumbel_moves: GumbelMoves,
-    /// The temperature at which moves are drawn from the search.
+    /// Temperature at which moves are drawn from the search.
     pub temperature: Temperature,
-    /// The condition under which a hopeless game is cut short.
+    /// Condition under which a hopeless game is cut short.
     pub resignation: Resignation,
-    /// The random plies at the start of episodes, which diversify them.
+    /// Random plies at the start of episodes, which diversify them.
     pub openings: Openings,
     /// Determines whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
-    /// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the
+    /// Determines whether one answer of the evaluator serves a position and all images under the symmetries of the
     /// game.
     pub symmetry_reuse: SymmetryReuse,
 }
 
-/// The temperature of a move, which is drawn in proportion to the search policy to the power of `1 / temperature`.
+/// Temperature of a move, which is drawn in proportion to the search policy to the power of `1 / temperature`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
-    /// The temperature at the first ply.
+    /// Temperature at the first ply.
     pub early: f32,
-    /// The temperature at the end; at 0 the best move is played.
+    /// Temperature at the end; at 0 the best move is played.
     pub late: f32,
-    /// The transition from the early to the late temperature.
+    /// Transition from the early to the late temperature.
     pub decay: TemperatureDecay,
 }
 
-/// The transition from the early to the late temperature.
+/// Transition from the early to the late temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TemperatureDecay {
     /// A drop after a fixed number of plies (AlphaZero: 30).
     Cut {
-        /// The first ply that is played at the late temperature.
+        /// First ply that is played at the late temperature, counted from 0.
         plies: u16,
     },
-    /// Exponential decay (KataGo: with as many plies as the board is wide).
+    /// Exponential decay (KataGo: with a half-life of as many plies as the board is wide).
     HalfLife {
-        /// The number of plies until the temperature is halfway to the late one.
+        /// Plies until the temperature is halfway to the late one.
         plies: f32,
     },
 }
@@ -422,29 +422,29 @@ impl Temperature {
     }
 }
 
-/// The condition under which a hopeless game is cut short. Games for one player are never cut short.
+/// Condition under which a hopeless game is cut short. Games for one player are never cut short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resignation {
-    /// Every game is searched to its end.
+    /// Every game is searched to the end.
     Never,
-    /// A player resigns after several of their moves in a row with a value below a threshold.
+    /// A player resigns after several consecutive own moves with a value below a threshold.
     Below {
-        /// The threshold for the value to move under the search policy, from −1 to 0.
+        /// Threshold of the value to move under the search policy, from −1 to 0.
         threshold: f32,
-        /// The number of moves of that player in a row.
+        /// Number of consecutive moves of the player.
         consecutive: u16,
-        /// The share of games that are played out with unchanged searches despite a resignation. They measure how often
-        /// a resignation would have been wrong.
+        /// Share of games that are played out with unchanged searches despite a resignation. They measure how often a
+        /// resignation would have been wrong.
         calibration_share: f32,
-        /// The treatment of a resigned game.
+        /// Treatment of a resigned game.
         resigned: Resigned,
     },
 }
 
-/// The treatment of a resigned game.
+/// Treatment of a resigned game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resigned {
-    /// The game is played out with fast searches, so that its result follows from the rules (after KataGo's soft
+    /// The game is played out with fast searches, so that the result follows from the rules (after KataGo's soft
     /// resignation).
     PlayedOut,
     /// The game ends at once and is decided for the opponent.
@@ -454,29 +454,30 @@ pub enum Resigned {
 /// Plies at the start of some episodes that no search chooses. They never end a game.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Openings {
-    /// The probability that an episode that is no fork begins with random plies.
+    /// Probability that an episode that is no fork starts with random plies.
     pub probability: f32,
-    /// The maximum number of random plies; the number is drawn uniformly from 1 to this.
+    /// Maximum number of random plies; the number is drawn uniformly from 1 to this.
     pub random_plies_max: u16,
-    /// The probability that an episode begins as a fork of an earlier one of its slot, followed by one random ply.
+    /// Probability that an episode starts as a fork of an earlier episode of the same slot, followed by one random ply.
     pub fork_probability: f32,
-    /// The positions at which it forks.
+    /// Positions at which episodes fork.
     pub fork_positions: ForkPositions,
 }
 
-/// Determines whether the subtree below the move played becomes the next search's tree.
+/// Determines whether the next search starts from the subtree below the move played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubtreeReuse {
-    /// The subtree is kept, and its visits count towards the next budget. Answers of earlier weights are never kept.
+    /// The subtree is kept, and the kept visits count towards the next budget. Answers of earlier weights are never
+    /// kept.
     Keep,
     /// Every search starts from a fresh root.
     Discard,
 }
 
-/// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the game.
+/// Determines whether one answer of the evaluator serves a position and all images under the symmetries of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymmetryReuse {
-    /// The image with the smallest hash is evaluated for all of them.
+    /// The image with the smallest hash is evaluated for all images.
     Share,
     /// Each position is evaluated as it is.
     Apart,

@@ -1,4 +1,4 @@
-//! One game of many: its position, its tree and its record.
+//! One game of many: position, tree and record.
 
 use experience::{Invalid, Observations, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Game, Outcome, stored_seed};
@@ -11,30 +11,29 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// The maximum number of simulations and moves that one game may complete in one round without a leaf for the batch. It
+/// Maximum number of simulations and moves that one game may complete in one round without a leaf for the batch. It
 /// keeps a round finite when all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
-/// An episode from its first ply to its result.
+/// A complete episode, from the first ply to the result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedEpisode {
-    /// The slot (index) of its game among those that advance together.
+    /// Slot of the game: the index among the games that advance together.
     pub slot: usize,
-    /// The number of the episode in its slot, from zero. The slot, the number and the seed determine all its random
-    /// draws.
+    /// Number of the episode in the slot, from zero. The slot, the number and the seed determine all random draws.
     pub number: u64,
     /// The steps in order, at least one.
     pub steps: Vec<Step>,
-    /// Its seed and its result.
+    /// The seed, the outcome and the truncation value.
     pub facts: experience::Episode,
     /// The cause of the result.
     pub ending: Ending,
     /// The observations of every step and the final one, if the rules do not recompute them.
     pub observations: Option<Observations>,
-    /// The hash of the position of each fully searched step, the same for all its images under the symmetries of the
-    /// game; empty if it was searched without rules.
+    /// Position hash of each fully searched step, the same for all images under the symmetries of the game; empty after
+    /// searches without rules.
     pub positions: Vec<u64>,
-    /// The divergence of the search policy of each fully searched step from the prior, in nats.
+    /// Divergence of the search policy from the prior for each fully searched step, in nats.
     pub surprises: Vec<f32>,
 }
 
@@ -42,7 +41,7 @@ impl FinishedEpisode {
     /// Returns the episode as a trajectory of `game` with this id.
     ///
     /// # Errors
-    /// Those of [`Trajectory::of_episode`] and [`Trajectory::of_recorded`], which no episode of self-play should have.
+    /// [`Trajectory::of_episode`] or [`Trajectory::of_recorded`] fails, which no episode of self-play should cause.
     pub fn trajectory(&self, id: TrajectoryId, game: &str) -> Result<Trajectory, Invalid> {
         let trajectory = match &self.observations {
             Some(observations) => Trajectory::of_recorded(id, game, &self.steps, self.facts, observations.clone()),
@@ -52,10 +51,10 @@ impl FinishedEpisode {
     }
 }
 
-/// The cause of an episode's end.
+/// The cause of the end of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The game ended by its rules.
+    /// The game ended by the rules.
     Rules,
     /// A player resigned: the result is a win of the opponent, and the last position is not over.
     Resignation,
@@ -65,7 +64,7 @@ pub(crate) struct Episode<G: Game> {
     record: EpisodeRecord,
     position: G::Position,
     pub(crate) search: TreeSearch<G::Position>,
-    /// The weights version of every answer in the tree, while a search is under way and after it.
+    /// The weights version of every answer in the tree, during a search and after it.
     tree_version: u64,
     phase: Phase,
     /// Leaves and roots of this episode that went into batches.
@@ -75,11 +74,11 @@ pub(crate) struct Episode<G: Game> {
 /// The progress of an episode that has not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeProgress {
-    /// The number of the episode in its slot, as in [`FinishedEpisode::number`].
+    /// Number of the episode in the slot, as in [`FinishedEpisode::number`].
     pub number: u64,
-    /// The number of steps so far.
+    /// Number of steps so far.
     pub plies: usize,
-    /// The number of positions of its searches that went into batches so far.
+    /// Number of positions from searches of this episode that went into batches so far.
     pub leaves: u64,
 }
 
@@ -90,16 +89,16 @@ enum Phase {
     /// Between two moves.
     AtMove,
     Searching,
-    /// The episode was cut short and needs the value of its last position.
+    /// The episode was cut short and needs the value of the last position.
     Truncated,
 }
 
-/// Determines whether searches may begin.
+/// Determines whether searches may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Searches and moves continue.
     PlayOn,
-    /// Every search under way is finished, and none begins.
+    /// Every running search is finished, and none starts.
     Settle,
 }
 
@@ -127,7 +126,7 @@ impl<G: Game> Episode<G> {
         EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
-    /// True if anything was played in the episode.
+    /// True if the episode has started.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
@@ -137,7 +136,7 @@ impl<G: Game> Episode<G> {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }
 
-    /// Abandons the search under way, if there is one.
+    /// Abandons the running search, if there is one.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
         if self.phase == Phase::Searching {
             self.search = TreeSearch::new(&settings.search, self.record.slot());
@@ -187,8 +186,8 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Restarts a search under way that has answers of other weights, so that no tree mixes two versions. Between
-    /// rounds no leaf is in flight.
+    /// Restarts a running search that has answers of other weights, so that no tree mixes two versions. Between rounds
+    /// no leaf is in flight.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;
@@ -218,7 +217,7 @@ impl<G: Game> Episode<G> {
         self.tree_version = weights_version;
     }
 
-    /// Ends a search: records it, plays its move, and starts the next episode if that was the last one.
+    /// Finishes a search: records it, plays the chosen move, and starts the next episode if the move ended this one.
     fn play(
         &mut self,
         game: &G,
@@ -249,7 +248,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Ends a truncated episode with the value of its last position.
+    /// Finishes a truncated episode with the value of the last position.
     pub(crate) fn finish_truncated(
         &mut self,
         game: &G,

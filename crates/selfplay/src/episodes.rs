@@ -11,23 +11,23 @@ use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
 /// Plays many episodes of self-play concurrently and without end, on one thread.
 ///
-/// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes. In a
-/// game that is scored by its rewards the evaluator answers with returns, searches are those of
-/// [`analyse`](crate::analyse), nothing is cached, and a truncated episode ends once the evaluator has valued its last
-/// position. A subtree is kept unless chance chose after the move.
+/// The moves of each episode depend on the seed, the slot and the evaluator's answers, not on the other episodes. In a
+/// game scored by rewards the evaluator answers with returns, searches are as in [`analyse`](crate::analyse), nothing
+/// is cached, and a truncated episode ends once the evaluator has valued the last position. A subtree is kept unless
+/// chance chose after the move.
 pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
     /// γ.
     discount: f32,
     episodes: Vec<Episode<G>>,
-    /// The slot that gathers first: the one that did not fit into the last batch.
+    /// The slot that gathers first: the slot that did not fit into the last batch.
     first: usize,
     batcher: LeafBatcher<G>,
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
-    /// The counts of rounds that an evaluator's error cut short; they are added to those of the next round.
+    /// Counts of rounds that an evaluator error cut short; the next round reports them.
     unreported: Round,
 }
 
@@ -46,8 +46,7 @@ impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
 }
 
 impl<G: Game> Episodes<G> {
-    /// Creates `settings.games` games, none of which has begun. `discount` is γ, which is 1 in games that are scored
-    /// by their outcome.
+    /// Creates `settings.games` games that have not started. `discount` is γ, which is 1 in games scored by outcome.
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let settings = Settings { search: settings_by_rules(game.spec(), &settings.search), ..settings };
@@ -73,23 +72,23 @@ impl<G: Game> Episodes<G> {
         self
     }
 
-    /// Runs one round: gathers leaves from all games, evaluates those missing from the cache as one batch and applies
-    /// the answers.
+    /// Runs one round: gathers leaves from all games, evaluates the leaves missing from the cache as one batch and
+    /// applies the answers.
     ///
-    /// If the evaluator has another weights version than the last one, every search under way restarts;
+    /// If the evaluator has another weights version than the last one, every running search restarts;
     /// [`settle`](Self::settle) finishes them first.
     ///
     /// # Errors
-    /// Those of the evaluator. The round's leaves are then cancelled and the episodes can continue, with this evaluator
-    /// or another; the counts of the round are added to those of the next.
+    /// The evaluator fails. The leaves of the round are then cancelled, the next round reports the counts, and the
+    /// episodes can continue, with this evaluator or another.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.round(evaluator, cache, Pace::PlayOn)
     }
 
-    /// Finishes every search under way and begins none, so that new weights take effect between moves.
+    /// Finishes every running search and starts none, so that new weights take effect between moves.
     ///
     /// # Errors
-    /// Those of the evaluator, as in [`advance`](Self::advance).
+    /// The evaluator fails, as in [`advance`](Self::advance).
     pub fn settle(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(Episode::is_at_move) {
@@ -104,8 +103,8 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
-    /// Abandons every search under way: its move is searched again, from a fresh root. For replacing an evaluator that
-    /// cannot [`settle`](Self::settle), so that no search mixes two of them.
+    /// Abandons every running search; the move is searched again from a fresh root. This is for replacing an evaluator
+    /// that cannot [`settle`](Self::settle), so that no search mixes two evaluators.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
             episode.abandon(&self.settings);
@@ -155,7 +154,7 @@ impl<G: Game> Episodes<G> {
         round.answered(resolved, &mut self.unreported)
     }
 
-    /// Sets the simulations of full searches that begin from now on; it is `settings.full_simulations` until then.
+    /// Sets the simulations of full searches that start from now on; `settings.full_simulations` until then.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
     }
@@ -165,13 +164,13 @@ impl<G: Game> Episodes<G> {
         self.finished.drain(..)
     }
 
-    /// The number of games that advance together.
+    /// Number of games that advance together.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.episodes.len()
     }
 
-    /// The progress of the episode of a slot.
+    /// Returns the progress of the episode in a slot.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -180,7 +179,7 @@ impl<G: Game> Episodes<G> {
         self.episodes[slot].progress()
     }
 
-    /// The number of episodes that have begun and are not finished.
+    /// Number of episodes that have started and are not finished.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()

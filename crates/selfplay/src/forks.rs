@@ -1,4 +1,4 @@
-//! Forks: episodes that begin with the first plies of an earlier one (Go-Exploit, Trudeau and Bowling 2023; KataGo).
+//! Forks: episodes that start with the first plies of an earlier one (Go-Exploit, Trudeau and Bowling 2023; KataGo).
 //!
 //! A slot forks from earlier episodes of the same slot, so that no episode depends on another slot.
 
@@ -12,18 +12,18 @@ use rand::{Rng, RngExt};
 
 use crate::config::ForkPositions;
 
-/// The number of positions that a slot keeps; the oldest one is replaced.
+/// Number of positions that a slot keeps; a new position replaces the oldest.
 const KEPT_MAX: usize = 64;
-/// The number of plies up to a fork; more would take memory and hardly vary the end of a long episode.
+/// Number of plies up to a fork; more would take memory and hardly vary the end of a long episode.
 const PLIES_MAX: usize = 1024;
 
-/// The positions of earlier episodes of a slot, as the actions that lead to them.
+/// Positions of earlier episodes of a slot, stored as the actions that lead to them.
 #[derive(Debug, Default)]
 pub(crate) struct Forks(VecDeque<Vec<Action>>);
 
 impl Forks {
-    /// Keeps one position of a finished episode. `surprises` holds the divergence of the search policy of each step
-    /// from the prior, `[steps]`.
+    /// Keeps one position of a finished episode. `surprises` holds each step's divergence of the search policy from the
+    /// prior, `[steps]`.
     pub(crate) fn keep(&mut self, steps: &[Step], surprises: &[f32], positions: ForkPositions, rng: &mut impl Rng) {
         let last = steps.len().saturating_sub(1).min(PLIES_MAX);
         if last == 0 {
@@ -44,13 +44,13 @@ impl Forks {
         self.0.push_back(steps[..plies].iter().map(|step| step.action).collect());
     }
 
-    /// Draws one of the positions; `None` before the first episode has finished.
+    /// Draws one of the positions; `None` until an episode has finished.
     pub(crate) fn draw(&self, rng: &mut impl Rng) -> Option<&[Action]> {
         (!self.0.is_empty()).then(|| self.0[rng.random_range(0..self.0.len())].as_slice())
     }
 }
 
-/// The Kullback-Leibler divergence of a search policy from the prior, both `[actions]`, in nats.
+/// Returns the Kullback-Leibler divergence of a search policy from the prior, both `[actions]`, in nats.
 pub(crate) fn surprise(policy: &[f32], priors: &[f32]) -> f32 {
     let term = |(&p, &prior): (&f32, &f32)| if p > 0.0 { p * (p / prior.max(f32::MIN_POSITIVE)).ln() } else { 0.0 };
     policy.iter().zip(priors).map(term).sum::<f32>().max(0.0)

@@ -11,14 +11,14 @@ use crate::analysis::{Analysis, searched};
 use crate::parallel::{Effort, search_together};
 use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
-/// The most simulations of a position. Counts of visits are exact in f32 up to 2²⁴.
+/// Maximum simulations of a position. Visit counts are exact in f32 up to 2²⁴.
 const SIMULATIONS_MAX: u32 = 10_000_000;
-/// The simulations that end at terminal positions, which need no evaluator, between two calls of `progress`.
+/// Simulations that stop at terminal positions, which need no evaluator, between two calls of `progress`.
 const COMPLETED_MAX: usize = 1024;
 
-/// Searches the position of a game by many threads, until a limit or its caller ends the search, and keeps the subtree
-/// of each move that is played. It always uses pUCT, as [`Analyst`](crate::Analyst) does. It serves games that are
-/// scored by their outcome.
+/// Searches the position of a game by many threads, until a limit is reached or the caller breaks off, and keeps the
+/// subtree of each move played. It always uses pUCT, as [`Analyst`](crate::Analyst) does. It serves games scored by
+/// outcome.
 pub struct GameSearch<G: Game> {
     game: G,
     position: G::Position,
@@ -37,16 +37,15 @@ impl<G: Game> std::fmt::Debug for GameSearch<G> {
 /// The limits of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most simulations, with those that the tree has; `None` for as many as a tree may count.
+    /// Maximum simulations, including the visits that the tree already has; `None` for the maximum of a tree.
     pub simulations: Option<u32>,
-    /// The number of leaves that an evaluator gets at a time. With 1 and one evaluator the search is exactly
-    /// sequential.
+    /// Leaves that an evaluator gets at a time. With 1 and one evaluator the search is exactly sequential.
     pub leaves_per_batch: usize,
-    /// The memory of the tree at which the search ends, in bytes. It is checked after every batch.
+    /// Memory of the tree at which the search stops, in bytes. It is checked after every batch.
     pub tree_bytes_max: usize,
-    /// The heap memory that each position of the tree owns, in bytes, which [`Tree::bytes`] does not count.
+    /// Heap memory owned by each position in the tree, in bytes, which [`Tree::bytes`] does not count.
     pub position_heap_bytes: usize,
-    /// The only actions of the position that are searched; `None` for all legal ones. At least one is legal.
+    /// The actions to which the search is restricted, at least one of them legal; `None` for all legal actions.
     pub actions: Option<Vec<Action>>,
 }
 
@@ -57,19 +56,19 @@ pub struct Findings<'a, S> {
 }
 
 impl<S> Findings<'_, S> {
-    /// The number of simulations.
+    /// Number of simulations, including visits kept from earlier positions.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.tree.root().simulations()
     }
 
-    /// Returns the analysis. In a restricted search, its actions are the allowed ones, and their priors sum to one.
+    /// Returns the analysis. In a restricted search, the actions are the allowed actions, with priors that sum to one.
     #[must_use]
     pub fn analysis(&self) -> Analysis {
         searched(self.tree)
     }
 
-    /// Returns the best play of both players behind an action of the position, beginning with it.
+    /// Returns the best play of both players after an action of the position, starting with that action.
     #[must_use]
     pub fn variation(&self, first: Action) -> Vec<VariationStep> {
         self.tree.variation(first)
@@ -77,24 +76,24 @@ impl<S> Findings<'_, S> {
 }
 
 impl<G: Game> GameSearch<G> {
-    /// Returns a search that begins at `position`, without any simulation yet.
+    /// Returns a search that starts at `position`, without any simulation yet.
     #[must_use]
     pub fn new(game: G, position: G::Position, search: &SearchSettings) -> Self {
         let settings = settings_by_rules(game.spec(), &settings_of_any_length(search));
         Self { search: TreeSearch::new(&settings, 0), game, position, settings, restriction: None }
     }
 
-    /// The rules.
+    /// The rules of the search.
     pub const fn game(&self) -> &G {
         &self.game
     }
 
-    /// The position.
+    /// The current position, to which [`play`](Self::play) applies moves.
     pub const fn position(&self) -> &G::Position {
         &self.position
     }
 
-    /// Plays a legal action and keeps the subtree behind it.
+    /// Plays a legal action and keeps the subtree below it.
     pub fn play(&mut self, action: Action) {
         if self.search.tree.is_ready() {
             self.search.tree.advance(action);
@@ -110,17 +109,17 @@ impl<G: Game> GameSearch<G> {
         self.forget();
     }
 
-    /// Forgets the tree.
+    /// Forgets the tree and the restriction; the position stays.
     pub fn forget(&mut self) {
         self.search = TreeSearch::new(&self.settings, 0);
         self.restriction = None;
     }
 
     /// Continues the search of the position until a limit is reached, the position is proven, or `progress`, which is
-    /// called after every batch, breaks off. A search with another restriction than the last begins anew.
+    /// called after every batch, breaks off. A search with another restriction than the last starts afresh.
     ///
     /// # Errors
-    /// Those of the evaluators; the tree is then forgotten.
+    /// An evaluator fails; the tree is then forgotten.
     ///
     /// # Panics
     /// If the position is over, no allowed action is legal, or there is no evaluator.
@@ -154,7 +153,7 @@ impl<G: Game> GameSearch<G> {
         searched
     }
 
-    /// The results of the searches of the position; `None` before the first.
+    /// Returns the results of the searches of the position; `None` before the first.
     #[must_use]
     pub fn findings(&self) -> Option<Findings<'_, G::Position>> {
         self.search.tree.is_ready().then_some(Findings { tree: &self.search.tree })
@@ -200,7 +199,7 @@ mod tests {
         GameSearch::new(game, position, &SearchSettings::default())
     }
 
-    /// Searches to the end with one evaluator.
+    /// Searches with one evaluator until finished.
     fn search(search: &mut GameSearch<ConnectFour>, limits: &Limits) {
         search.search(limits, &mut hashing(1), &mut rng(), &mut |_| Continue(())).unwrap();
     }
@@ -209,7 +208,7 @@ mod tests {
         search.findings().unwrap().analysis()
     }
 
-    /// The search of a position that is given beforehand is the independent description.
+    /// The independent description is the search of a position that is given beforehand.
     #[test]
     fn a_search_that_is_broken_off_and_continued_is_the_search_in_one_piece() {
         let game = ConnectFour::new();
@@ -273,7 +272,7 @@ mod tests {
             let variation = kept.findings().unwrap().variation(best);
             kept.play(best);
             let findings = kept.findings().unwrap();
-            // The first visit of a position is its evaluation.
+            // The first visit of a position is the evaluation.
             assert_eq!(findings.simulations() + 1, variation[0].visits);
             assert_eq!(findings.analysis().actions.len(), 7);
             let mut evaluations = 0;

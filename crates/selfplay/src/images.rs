@@ -5,9 +5,9 @@ use search::Expansion;
 /// Maps answers for an image of a position back to the position itself.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// For each symmetry, the action that it maps to each action, `[symmetries][A]`.
+    /// The source of each image action under each symmetry, `[symmetries][A]`.
     sources: Vec<Vec<Action>>,
-    /// Legal actions with their priors, mapped back to the position.
+    /// Legal actions with priors, mapped back to the position.
     turned: Vec<(Action, f32)>,
     actions: Vec<Action>,
     priors: Vec<f32>,
@@ -25,8 +25,8 @@ impl Images {
         Self { sources: sources.collect(), turned: Vec::new(), actions: Vec::new(), priors: Vec::new() }
     }
 
-    /// The smallest hash among the images of a position. The image with that hash represents all of them: it is
-    /// returned with the symmetry that maps the position to it, or is `None` if it is the position itself.
+    /// Returns the smallest hash among the images of a position. The image with that hash represents all of them: it is
+    /// returned with the symmetry from the position to the image, or is `None` if it is the position itself.
     pub(crate) fn smallest<G: Game>(game: &G, position: &G::Position) -> (u64, Option<(usize, G::Position)>) {
         let (mut least, mut smallest) = (game.hash(position), None);
         for symmetry in 1..game.symmetries().len() {
@@ -40,7 +40,7 @@ impl Images {
     }
 
     /// Converts answer `i`, for the image under `symmetry` with these legal actions, to the answer for the position,
-    /// with its legal actions ascending.
+    /// with the legal actions ascending.
     pub(crate) fn expansion<'a>(
         &'a mut self,
         symmetry: usize,
@@ -101,7 +101,7 @@ mod tests {
             };
             assert_eq!(game.hash(&image), hash);
 
-            // Every action has a distinct prior, which its image has too.
+            // Every action has a distinct prior, and the image of the action has the same prior.
             let prior = |action: Action| f32::from(action.0 + 1) / 64.0;
             let (mut legal, mut legal_of_image) = (Vec::new(), Vec::new());
             game.legal_actions(&position, &mut legal);

@@ -15,7 +15,7 @@ pub use episodes::LatentEpisodes;
 use game::{EnvironmentsError, Players};
 use search::{Settings as SearchSettings, Solver, ValueRange};
 
-/// The reason for which episodes could not advance.
+/// The reason why episodes could not advance.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The model, or the evaluator, has failed; the episodes can continue.
@@ -26,13 +26,13 @@ pub enum Error {
     Environments(#[from] EnvironmentsError),
 }
 
-/// Returns `search` as it is with a learned model: values have any range, and nothing is proven.
+/// Returns `search` adapted to a learned model: values have any range, and nothing is proven.
 pub(crate) fn search_settings(search: &SearchSettings) -> SearchSettings {
     SearchSettings { solver: Solver::Off, values: ValueRange::Normalised, ..search.clone() }
 }
 
-/// The factor that converts a value after an action to the view of the player who took it. A learned model does not
-/// predict the player to move, so two players are assumed to alternate.
+/// Returns the factor that converts a value after an action to the view of the player who took it. A learned model does
+/// not predict the player to move, so two players are assumed to alternate.
 fn step_discount(players: Players, discount: f32) -> f32 {
     match players {
         Players::One => discount,

@@ -33,13 +33,13 @@ impl<G: Game> Clone for BatchContext<'_, G> {
 impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
-    /// Creates a context without a cache, in which every position is evaluated as it is.
+    /// Creates a context without a cache; every position is evaluated as it is.
     pub(crate) fn new(game: &'a G, discount: f32, leaves: &dyn LeafEvaluator<G>) -> Self {
         Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
 
-    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache, which holds probabilities of
-    /// wins, draws and losses, is not used in games that are scored by their rewards.
+    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache holds probabilities of wins, draws
+    /// and losses, so it is not used in games scored by rewards.
     pub(crate) fn sharing(self, cache: Option<WeightsCache<'a>>, symmetry_reuse: SymmetryReuse) -> Self {
         let is_cached = self.game.spec().scoring == Scoring::Outcome;
         Self { cache: cache.filter(|_| is_cached), symmetry_reuse, ..self }
@@ -60,16 +60,16 @@ pub(crate) struct LeafBatcher<G: Game> {
     chances: Chances,
     cached: Predictions,
     images: Images,
-    /// The values of the last positions of truncated episodes, by owner, until they are taken.
+    /// The values of the last positions of truncated episodes, by owner, until taken.
     pub(crate) last_values: Vec<(usize, f32)>,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
-    /// The clock that measures the time spent on observing batches; without one, it is not measured.
+    /// The clock that measures the time spent on observing batches; without a clock it is not measured.
     pub(crate) clock: Option<fn() -> Instant>,
     pub(crate) observing: Duration,
 }
 
-/// The outcomes of chance that an action may have, and their probabilities.
+/// The outcomes that chance may have after an action, with probabilities.
 #[derive(Debug, Default)]
 struct Chances {
     chances: Vec<Chance>,
@@ -78,8 +78,8 @@ struct Chances {
 }
 
 impl Chances {
-    /// Puts a chance node behind the action of a request that may have several outcomes, and returns the request of its
-    /// first one. The state of a chance node is the position before the action.
+    /// Adds a chance node after the action of a request that may have several outcomes, and returns the request for the
+    /// first outcome. The state of a chance node is the position before the action.
     fn branch<G: Game>(&mut self, game: &G, tree: &mut Tree<G::Position>, request: Request) -> Request {
         if request.outcome.is_some() {
             return request;
@@ -113,10 +113,10 @@ enum Place {
         request: Request,
         reward: f32,
         discount: f32,
-        /// True if a limit of time cuts the episode off here: nothing follows, and only the value is used.
+        /// True if a limit of time cuts the episode off here: there is no next action, and only the value is used.
         is_truncated: bool,
     },
-    /// In no tree: the last position of a truncated episode.
+    /// Outside any tree: the last position of a truncated episode.
     Last,
 }
 
@@ -127,29 +127,29 @@ struct Leaf {
 
 /// The source of the answer to a position.
 enum Source {
-    /// The answer is in `cached`, for the image under this symmetry, whose legal actions are in `scratch`.
+    /// The answer is in `cached`, for the image under this symmetry, with the legal actions in `scratch`.
     Cache { symmetry: usize },
-    /// The answer will be that for this leaf, which is the image under this symmetry.
+    /// The answer to this leaf, which is the image under this symmetry.
     Leaf { leaf: usize, symmetry: usize },
-    /// The batch has no capacity for it.
+    /// The batch has no capacity left.
     NoRoom,
 }
 
 /// The limits of one step of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// The maximum number of leaves of the tree that wait for the batch.
+    /// Maximum number of leaves of the tree that wait for the batch.
     pub(crate) leaves: usize,
-    /// The maximum number of simulations completed without the batch.
+    /// Maximum number of simulations completed without the batch.
     pub(crate) completed: usize,
 }
 
 /// The work of one step of a search.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Gathered {
-    /// The number of leaves of its tree that were added to the batch; 1 if its root was.
+    /// Number of leaves of the tree that were added to the batch; 1 if the root was.
     pub(crate) waiting: usize,
-    /// The number of simulations that were completed without the batch.
+    /// Number of simulations that were completed without the batch.
     pub(crate) completed: usize,
     /// True if the batch had no capacity for another leaf.
     pub(crate) is_full: bool,
@@ -188,7 +188,7 @@ impl<G: Game> LeafBatcher<G> {
         self.leaves.len()
     }
 
-    /// Advances a search of `position`, which is not over: creates the root of its tree, starts the search with
+    /// Advances a search of `position`, which is not over: creates the root of the tree, starts the search with
     /// `begin`, and descends until leaves wait, a limit is reached or the search is finished.
     pub(crate) fn gather(
         &mut self,
@@ -321,7 +321,7 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf, symmetry }
     }
 
-    /// Adds a position in which no action is legal to the batch, for its value.
+    /// Adds a position without legal actions to the batch, for the value only.
     fn source_of_ended(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
         if self.leaves.len() >= context.leaves.batch_max {
             return Source::NoRoom;
@@ -341,12 +341,12 @@ impl<G: Game> LeafBatcher<G> {
         true
     }
 
-    /// Observes all leaves of the batch in one pass, after they are known, so that the time it takes can be measured.
+    /// Observes all leaves of the batch in one pass, after they are known, so that the time can be measured.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;
         for Waiting { position, leaf, symmetry, .. } in &self.waiting {
-            // The first entry that waits for a leaf comes before the others that share its answer.
+            // The first entry that waits for a leaf comes before the other entries that share the answer.
             if *leaf == next {
                 let legal = &self.legal[self.leaves[next].legal.clone()];
                 match symmetry {
@@ -444,25 +444,25 @@ impl<G: Game> LeafBatcher<G> {
 ///
 /// A batch is pushed position by position and evaluated at once.
 pub(crate) trait LeafEvaluator<G: Game> {
-    /// The limit of its batches and the kind of its answers.
+    /// The batch limit and the kind of the answers.
     fn attributes(&self) -> LeafAttributes;
 
-    /// Adds a position with its legal actions; where a limit of time ended the episode, with every action.
+    /// Adds a position with the legal actions; with every action where a limit of time ended the episode.
     fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]);
 
     /// Answers everything pushed since the last call, in order.
     ///
     /// # Errors
-    /// Those of the evaluator behind it. The pushed positions are dropped.
+    /// The underlying evaluator fails. The pushed positions are dropped.
     fn evaluate(&mut self) -> Result<&Predictions, Error>;
 }
 
-/// The limit of the batches of a [`LeafEvaluator`] and the kind of its answers.
+/// The batch limit of a [`LeafEvaluator`] and the kind of the answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafAttributes {
-    /// The maximum number of positions in one batch.
+    /// Maximum number of positions in one batch.
     pub(crate) batch_max: usize,
-    /// The weights version of the answers.
+    /// Weights version of the answers.
     pub(crate) weights_version: u64,
     /// True if the same position always has the same answer, so that one answer may serve many.
     pub(crate) is_deterministic: bool,

@@ -3,10 +3,10 @@
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
-//! searches one with many threads, [`Analyst`] one in steps, [`GameSearch`] those of one game, in which it keeps the
-//! tree; [`playouts`] is a baseline opponent without a network. [`LatentEpisodes`] and [`latent::analyse`] do the same
-//! with search in a learned model, the former also in environments outside this process; [`Reanalysis`] searches the
-//! positions of stored trajectories again.
+//! searches one with many threads, and [`Analyst`] one in steps. [`GameSearch`] searches the positions of one game and
+//! keeps the tree. [`playouts`] is a baseline opponent without a network. [`LatentEpisodes`] and [`latent::analyse`] do
+//! the same with search in a learned model, the former also in environments outside this process. [`Reanalysis`]
+//! searches the positions of stored trajectories again.
 //!
 //! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model
 //! is. The crate uses no tokio, no clock and no network.

@@ -1,8 +1,8 @@
-//! Search of one position by many threads: the caller's thread owns the tree, each of the others an evaluator.
+//! Search of one position by many threads: the calling thread owns the tree, and each further thread an evaluator.
 //!
 //! A tree processes millions of simulations in a second and an evaluator thousands, so a tree needs no second thread;
 //! only the evaluations are distributed. Leaves in flight hold a visit in the tree, so that the next descents reach
-//! others. Batches are answered in the order in which they were sent, so the speed of each thread does not affect the
+//! different leaves. Batches are answered in the order of sending, so the speed of each thread does not affect the
 //! search.
 
 use std::collections::VecDeque;
@@ -21,10 +21,10 @@ use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator; all must hold the same weights.
 ///
-/// Each of them evaluates up to `leaves_per_tree` leaves at a time, so that many leaves are in flight together.
+/// Each evaluator gets up to `leaves_per_tree` leaves at a time, so that many leaves are in flight together.
 ///
 /// # Errors
-/// Those of the evaluators.
+/// An evaluator fails.
 ///
 /// # Panics
 /// If the position is over, or without an evaluator.
@@ -44,27 +44,27 @@ pub fn analyse_together<G: Game>(
     Ok(analysis_of(&search.tree, simulations))
 }
 
-/// The length of a search by many threads.
+/// The length of a search by many threads, and the distribution of the work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// The simulations, with those that the tree has.
+    /// Total simulations, including the visits that the tree already has.
     pub(crate) simulations: u32,
-    /// The number of leaves that an evaluator gets at a time.
+    /// Leaves that an evaluator gets at a time.
     pub(crate) leaves: usize,
-    /// The maximum number of simulations that are completed without an evaluator before `progress` is called.
+    /// Maximum number of simulations completed without an evaluator before `progress` is called.
     pub(crate) completed: usize,
     /// γ.
     pub(crate) discount: f32,
 }
 
-/// A function that a search calls after every batch, and that may end it.
+/// A function that a search calls after every batch, and that may stop the search.
 pub(crate) type TreeProgress<'a, S> = dyn FnMut(&Tree<S>) -> ControlFlow<()> + 'a;
 
 /// Searches a position that is not over with a thread for each evaluator, until the simulations are made or `progress`
 /// breaks off. The leaves in flight are then still answered: the next search continues the tree.
 ///
 /// # Errors
-/// Those of the evaluators. The tree cannot be used any more.
+/// An evaluator fails. The tree cannot be used any more.
 pub(crate) fn search_together<G: Game>(
     game: &G,
     position: &G::Position,
@@ -89,18 +89,18 @@ pub(crate) fn search_together<G: Game>(
 struct ParallelSearch<'a, G: Game> {
     context: BatchContext<'a, G>,
     workers: Vec<Worker<G>>,
-    /// The indices of the busy workers, in the order in which their jobs were sent.
+    /// The indices of the busy workers, in the order of sending.
     in_flight: VecDeque<usize>,
 }
 
-/// One evaluator on its own thread. `job` is `None` while its job is in flight.
+/// One evaluator on a separate thread. `job` is `None` while it is in flight.
 struct Worker<G: Game> {
     job: Option<Job<G>>,
     jobs: SyncSender<Job<G>>,
     done: Receiver<Job<G>>,
 }
 
-/// Leaves on their way to an evaluator, or returned with the predictions.
+/// Leaves sent to an evaluator, or returned with the predictions.
 struct Job<G: Game> {
     batcher: LeafBatcher<G>,
     buffers: Buffers,
@@ -131,7 +131,7 @@ impl<G: Game> Worker<G> {
 }
 
 impl<G: Game> ParallelSearch<'_, G> {
-    /// Searches `position` to the end, or until `progress` breaks off.
+    /// Searches `position` until finished, or until `progress` breaks off.
     fn run(
         &mut self,
         search: &mut TreeSearch<G::Position>,
@@ -154,7 +154,7 @@ impl<G: Game> ParallelSearch<'_, G> {
         }
     }
 
-    /// Sends a batch to each free worker, and returns the number of simulations that were completed without one.
+    /// Sends a batch to each free worker, and returns the number of simulations that were completed without a batch.
     fn gather(
         &mut self,
         search: &mut TreeSearch<G::Position>,
@@ -180,7 +180,7 @@ impl<G: Game> ParallelSearch<'_, G> {
         completed
     }
 
-    /// Waits for the batch of a worker and answers its leaves.
+    /// Waits for the batch of a worker and answers the leaves.
     fn receive(&mut self, index: usize, search: &mut TreeSearch<G::Position>) -> Result<(), Error> {
         let worker = &mut self.workers[index];
         let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
@@ -266,12 +266,12 @@ mod tests {
         }
     }
 
-    /// An evaluator that waits until all of its kind evaluate at the same time; if they ran in sequence, it would block
-    /// forever.
+    /// An evaluator that waits until every evaluator sharing `meets` evaluates at the same time; if they ran in
+    /// sequence, it would block forever.
     struct Rendezvous {
         meets: Arc<Barrier>,
         evaluator: Hashing,
-        /// The number of batches before the first rendezvous: the root is evaluated by one evaluator alone.
+        /// Number of batches before the first rendezvous: a single evaluator evaluates the root.
         alone: usize,
     }
 

@@ -12,7 +12,7 @@ use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 /// The maximum batch size. Playouts do not benefit from batches; the limit bounds memory.
 const BATCH_MAX: usize = 4096;
 
-/// A leaf evaluator with uniform priors, and the result of one uniformly random game from the leaf as its value.
+/// A leaf evaluator with uniform priors, and values from one uniformly random game each.
 struct Playouts {
     rng: ChaCha8Rng,
     /// γ.
@@ -24,7 +24,7 @@ struct Playouts {
 }
 
 impl Playouts {
-    /// Creates an evaluator with its own random number generator, seeded from `rng`.
+    /// Creates an evaluator with a new random number generator, seeded from `rng`.
     fn new(discount: f32, rng: &mut impl Rng) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(rng.random()),
@@ -35,7 +35,7 @@ impl Playouts {
         }
     }
 
-    /// The result of a random game from the view of the player to move at its start.
+    /// Returns the discounted result of a random game, to the player to move at the start.
     fn play_out<G: Game>(&mut self, game: &G, position: &G::Position) -> f32 {
         let judge = game.to_move(position);
         let mut position = position.clone();
@@ -108,8 +108,8 @@ mod tests {
 
     type Position = <TicTacToe as Game>::Position;
 
-    /// Follows every reply of the opponent to the search's moves; returns the number of games that end and checks that
-    /// none is lost.
+    /// Follows every reply of the opponent to the moves of the search. Checks that no game is lost, and returns the
+    /// number of games that end.
     fn play_against_every_reply(game: &TicTacToe, searcher: Player) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut ended, mut layer): (usize, Vec<Position>) = (0, vec![game.start()]);

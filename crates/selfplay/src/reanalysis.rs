@@ -24,17 +24,17 @@ use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 pub use course::Unusable;
 use course::{Answer, Course, Position, Purpose, Root};
 
-/// The maximum number of simulations and positions that one slot may complete in one round without a leaf for the
-/// batch. It keeps a round finite when all positions are in the cache.
+/// Maximum number of simulations and positions that one slot may complete in one round without a leaf for the batch. It
+/// keeps a round finite when all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
 
-/// Searches the positions of trajectories again, many at once, with the newest network.
+/// Searches the positions of trajectories again, many at once, with the latest network.
 ///
-/// Each step that a search chose is searched from a fresh root: a full one with `full_simulations` and the exploration
-/// of self-play, so that all policies of a table come from the same procedure; a fast one, of which only the value is
-/// kept, with `fast_simulations` and without noise. The value of the last observation of a truncated episode is
-/// evaluated again. Steps that were played at random stay as they are. Searches depend on the seed,
-/// the trajectory, the ply and the network, not on the other searches.
+/// Each step that a search chose is searched from a fresh root. A full step gets `full_simulations` and the exploration
+/// of self-play, so that all policies of a table come from the same procedure. A fast step gets `fast_simulations`
+/// without noise, and only the value is kept. The value of the last observation of a truncated episode is evaluated
+/// again. Steps that were played at random stay as they are. Searches depend on the seed, the trajectory, the ply and
+/// the network, not on the other searches.
 ///
 /// The kind of network decides on the search, by the rules or in latent states; it may change at any time.
 pub struct Reanalysis<G: Game> {
@@ -48,14 +48,14 @@ pub struct Reanalysis<G: Game> {
     slots: Vec<Option<Position<G>>>,
     /// The slot that gathers first, so that every slot advances even where batches are too small for all.
     first: usize,
-    /// The trajectories under way by their numbers, in the order in which they came.
+    /// The trajectories in progress by number, in the order of arrival.
     courses: BTreeMap<u64, Course<G>>,
     /// The number of the next trajectory.
     next_course: u64,
     finished: Vec<Reanalysed>,
     /// The weights version of every answer in the trees.
     version: u64,
-    /// The counts of rounds that an error cut short; they are added to those of the next round.
+    /// Counts of rounds that an error cut short; the next round reports them.
     unreported: Round,
 }
 
@@ -64,7 +64,7 @@ pub struct Reanalysis<G: Game> {
 pub struct Reanalysed {
     /// The same episode with new search policies, values and weights versions, without stored observations.
     pub trajectory: Trajectory,
-    /// The number of positions that were searched.
+    /// Number of positions that were searched.
     pub positions: usize,
 }
 
@@ -99,7 +99,7 @@ impl<G: Game> std::fmt::Debug for Reanalysis<G> {
 }
 
 impl<G: Game> Reanalysis<G> {
-    /// Prepares searches of `settings.games` positions at a time. `discount` is that of
+    /// Prepares searches of `settings.games` positions at a time. `discount` is as in
     /// [`LatentEpisodes::new`](crate::LatentEpisodes::new).
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
@@ -119,10 +119,10 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// Adds a trajectory to those under way.
+    /// Adds a trajectory to search.
     ///
     /// # Errors
-    /// [`Unusable`] if it is no episode of this game by its rules, or has no searched step.
+    /// [`Unusable`] if the trajectory is no episode of this game by the rules, or has no searched step.
     pub fn push(&mut self, trajectory: &Trajectory) -> Result<(), Unusable> {
         self.courses.insert(self.next_course, Course::new(&self.game, trajectory)?);
         self.next_course += 1;
@@ -141,12 +141,12 @@ impl<G: Game> Reanalysis<G> {
         self.courses.is_empty()
     }
 
-    /// Returns the trajectories whose positions were all searched since the last call.
+    /// Returns the trajectories that were completely searched since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = Reanalysed> + '_ {
         self.finished.drain(..)
     }
 
-    /// Restarts every search under way: for a new network, even of the same version.
+    /// Restarts every running search: for a new network, even of the same version.
     pub fn restart(&mut self) {
         match &mut self.driver {
             None => {}
@@ -156,10 +156,10 @@ impl<G: Game> Reanalysis<G> {
     }
 
     /// Runs one round of searches by the rules. If the evaluator has another weights version than the last one, every
-    /// search under way restarts.
+    /// running search restarts.
     ///
     /// # Errors
-    /// Those of the evaluator; the searches can continue, with this evaluator or another.
+    /// The evaluator fails; the searches can continue, with this evaluator or another.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<WeightsCache<'_>>) -> Result<Round, Error> {
         self.keep_to(evaluator.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Rules { .. })) {
@@ -185,7 +185,7 @@ impl<G: Game> Reanalysis<G> {
                 let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
                 if *purpose == Purpose::Last {
                     batcher.gather_last(&context, slot, position);
-                    // Its answer comes with this round, or with a later one whose batch has room.
+                    // The answer comes with this round, or with a later round that has room in the batch.
                     break;
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
@@ -214,7 +214,7 @@ impl<G: Game> Reanalysis<G> {
     /// Runs one round of searches in a learned model, as [`advance`](Self::advance) does by the rules.
     ///
     /// # Errors
-    /// Those of the model; the searches can continue, with this model or another.
+    /// The model fails; the searches can continue, with this model or another.
     pub fn advance_latent(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.keep_to(model.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Latent { .. })) {
@@ -253,7 +253,7 @@ impl<G: Game> Reanalysis<G> {
                         Root::Position(position) => batcher.gather_last(slot, &(&self.game, &*position)),
                         Root::Observation(values) => batcher.gather_last(slot, &StoredObservation { values, actions }),
                     };
-                    // Its answer comes with this round, or with a later one whose batch has room.
+                    // The answer comes with this round, or with a later round that has room in the batch.
                     break;
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
@@ -273,14 +273,14 @@ impl<G: Game> Reanalysis<G> {
         }
     }
 
-    /// The order of the slots in this round.
+    /// Returns the order of the slots in this round.
     fn order(&mut self) -> impl Iterator<Item = usize> + use<G> {
         let (first, slots) = (self.first, self.slots.len());
         self.first = (first + 1) % slots.max(1);
         (0..slots).map(move |i| (first + i) % slots)
     }
 
-    /// No tree mixes two versions.
+    /// Restarts all searches if the weights version changed, so that no tree mixes two versions.
     fn keep_to(&mut self, weights_version: u64) {
         if self.version != weights_version {
             self.version = weights_version;
@@ -301,7 +301,7 @@ impl<G: Game> Reanalysis<G> {
         self.slots[slot].is_some()
     }
 
-    /// Leaves out stored observations, which a search by the rules cannot begin at.
+    /// Gives up courses of stored observations, from which a search by the rules cannot start.
     fn leave_recorded(&mut self) {
         self.courses.values_mut().filter(|course| course.is_recorded()).for_each(Course::abandon);
         for slot in 0..self.slots.len() {
@@ -313,7 +313,7 @@ impl<G: Game> Reanalysis<G> {
         self.collect();
     }
 
-    /// Records a finished search, and frees its slot.
+    /// Records a finished search, and frees the slot.
     fn conclude<S>(&mut self, slot: usize, tree: &Tree<S>) {
         let mut policy = Vec::new();
         tree.search_policy(&mut policy);
@@ -339,7 +339,7 @@ impl<G: Game> Reanalysis<G> {
     }
 }
 
-/// The simulations and the exploration of a search.
+/// Returns the simulations and the exploration of a search.
 fn budget(settings: &Settings, purpose: Purpose) -> (u32, Exploration) {
     match purpose {
         Purpose::Full => (settings.full_simulations, Exploration::Explore),
@@ -347,7 +347,7 @@ fn budget(settings: &Settings, purpose: Purpose) -> (u32, Exploration) {
     }
 }
 
-/// The random numbers of the search of one position.
+/// Returns the random number generator for the search of one position.
 fn generator(seed: u64, trajectory: &Trajectory, ply: usize) -> ChaCha8Rng {
     use game::mix;
     use rand_chacha::rand_core::SeedableRng as _;

@@ -1,4 +1,4 @@
-//! The record of one episode: its steps, its random draws, and the choices that depend on them.
+//! The record of one episode: steps, random draws, and the choices that depend on them.
 //!
 //! It is the same for every driver: [`Episodes`](crate::Episodes) search by rules,
 //! [`LatentEpisodes`](crate::LatentEpisodes) with a learned model.
@@ -30,36 +30,36 @@ pub(crate) struct EpisodeRecord {
     seed: u64,
     players: Players,
     rng: ChaCha8Rng,
-    /// The kind of search of the next move.
+    /// The kind of search for the next move.
     kind: SearchKind,
     steps: Vec<Step>,
-    /// The divergence of the search policy of each step from the prior; 0 where none was searched fully.
+    /// The divergence of the search policy of each step from the prior; 0 for steps without a full search.
     surprises: Vec<f32>,
     /// The hashes of the positions of full steps.
     positions: Vec<u64>,
-    /// The entries of the search policies of all steps.
+    /// The number of search policy entries in all steps.
     policy_entries: usize,
     opening: Opening,
     forks: Forks,
     watch: Watch,
 }
 
-/// The plies at the start of an episode that are left to play without a search.
+/// The remaining plies at the start of an episode, which are played without a search.
 #[derive(Debug, Default)]
 struct Opening {
-    /// The rest of a fork's plies, last first.
+    /// The remaining plies of a fork, last first.
     fork: Vec<Action>,
     random_plies: u16,
 }
 
-/// Playout cap randomisation's two kinds of search.
+/// The two kinds of search of playout cap randomisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchKind {
     Full,
     Fast,
 }
 
-/// The move that a search has chosen, and what is recorded of the search.
+/// The move that a search has chosen, with the recorded result of the search.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) action: Action,
@@ -69,7 +69,7 @@ pub(crate) struct Choice {
 }
 
 impl EpisodeRecord {
-    /// The record of the first episode of a slot.
+    /// Creates the record of the first episode of a slot.
     pub(crate) fn new(players: Players, settings: &Settings, seed: u64, slot: usize) -> Self {
         let mut rng = generator(seed, slot, 0);
         let watch = Watch::new(settings.resignation, players, &mut rng);
@@ -90,13 +90,12 @@ impl EpisodeRecord {
         }
     }
 
-    /// The first position of the episode.
+    /// Returns the first position of the episode.
     pub(crate) fn start<G: Game>(&self, game: &G) -> G::Position {
         game.start_from(self.start_seed())
     }
 
-    /// The seed of the rules, a function of the seed of the run, the slot and the number of the episode; that of no
-    /// evaluation.
+    /// The seed for the rules, a function of the run's seed, the slot and the episode number. No evaluation uses it.
     pub(crate) fn start_seed(&self) -> u64 {
         training_seed(mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number))
     }
@@ -143,7 +142,7 @@ impl EpisodeRecord {
         }
     }
 
-    /// Draws the plies that the episode begins with.
+    /// Draws the plies that the episode starts with.
     pub(crate) fn draw_opening(&mut self, settings: &Settings) {
         let fork_probability = settings.openings.fork_probability;
         let is_fork = fork_probability > 0.0 && self.rng.random::<f32>() < fork_probability;
@@ -181,7 +180,7 @@ impl EpisodeRecord {
         self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
     }
 
-    /// The simulations of the next search, and the randomness of its move.
+    /// Returns the simulations of the next search, and the randomness of the move.
     pub(crate) fn budget(&self, settings: &Settings) -> (u32, Exploration) {
         match self.kind {
             SearchKind::Full => (settings.full_simulations, Exploration::Explore),
@@ -224,12 +223,12 @@ impl EpisodeRecord {
         settings.temperature.at(self.steps.len())
     }
 
-    /// Keeps the hash of the position of the full step that is added next.
+    /// Keeps the position hash of the full step that is added next.
     pub(crate) fn keep_position(&mut self, position: u64) {
         self.positions.push(position);
     }
 
-    /// Adds a step.
+    /// Adds a step, and shortens the recorded policies if they exceed the limit for one episode.
     pub(crate) fn push(&mut self, action: Action, reward: f32, kind: StepKind, weights_version: u64) {
         self.policy_entries += kind.policy().len();
         self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(weights_version) });
@@ -238,13 +237,13 @@ impl EpisodeRecord {
         }
     }
 
-    /// Records the value that the search of `mover`'s move expected; returns the outcome if that decides the game.
+    /// Records the value expected by the search for `mover`'s move; returns the outcome if that decides the game.
     pub(crate) fn resigned(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         self.watch.observe(mover, value)
     }
 
-    /// Ends the episode, counts it in `round` and begins the record of the slot's next one. `seed` and
-    /// `truncation_value` are those of [`experience::Episode`].
+    /// Ends the episode, counts it in `round` and starts the record of the next episode in the slot. `seed` and
+    /// `truncation_value` are as in [`experience::Episode`].
     pub(crate) fn finish(
         &mut self,
         seed: u64,
@@ -269,7 +268,7 @@ impl EpisodeRecord {
         finished
     }
 
-    /// Begins the record of the slot's next episode; the steps of this one are dropped.
+    /// Starts the record of the next episode in the slot; the steps of this one are dropped.
     pub(crate) fn next_episode(&mut self, settings: &Settings) {
         self.steps.clear();
         self.surprises.clear();
@@ -281,7 +280,7 @@ impl EpisodeRecord {
     }
 }
 
-/// The entries of a search policy that are recorded, renormalised.
+/// Returns the recorded entries of a search policy, renormalised.
 pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
     let sum: f64 = kept().map(|(_, &share)| f64::from(share)).sum();
@@ -289,7 +288,7 @@ pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbabilit
     kept().map(entry).collect()
 }
 
-/// Creates a separate random number generator for every episode, so that its draws do not depend on other games.
+/// Creates a separate random number generator for every episode, so that draws do not depend on other games.
 fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
     /// The distance between the streams of two slots; a slot plays fewer episodes, so that no two episodes share a
     /// stream.
@@ -299,7 +298,7 @@ fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
     rng
 }
 
-/// Draws the number of random plies that an episode begins with.
+/// Draws the number of random plies that an episode starts with.
 fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
     if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
         return 0;

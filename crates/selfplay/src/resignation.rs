@@ -5,7 +5,7 @@ use rand::{Rng, RngExt};
 
 use crate::config::{Resignation, Resigned};
 
-/// Tracks one episode's values and decides on resignation.
+/// Tracks the values of one episode and decides on resignation.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     resignation: Resignation,
@@ -27,7 +27,7 @@ impl Watch {
         Self { resignation, is_calibration, hopeless_moves: [0; 2], resigner: None }
     }
 
-    /// Records the value that the search of `mover`'s move expected; returns the outcome if that decides the game.
+    /// Records the value expected by the search for `mover`'s move; returns the outcome if that decides the game.
     pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         let Resignation::Below { threshold, consecutive, resigned, .. } = self.resignation else {
             return None;

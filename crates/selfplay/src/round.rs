@@ -6,37 +6,37 @@ use game::Outcome;
 
 use crate::resignation::Watch;
 
-/// The counts of one round, or of several.
+/// Counts of one round, or summed over several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// The number of positions in the batch; 0 if none was needed. With a learned model, that of observations,
-    /// recurrent steps and actions that lead to afterstates together.
+    /// Positions in the batch; 0 if none was needed. With a learned model, the total of observations, recurrent steps
+    /// and actions to afterstates.
     pub batch: usize,
-    /// The number of positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
+    /// Positions answered by the evaluator, from the batch, or from all batches where rounds are summed.
     pub evaluated: usize,
-    /// The number of batches: 1 or 0 in a single round, with a learned model up to 3; more where rounds are summed.
+    /// Batches: 1 or 0 in a single round, with a learned model up to 3; more where rounds are summed.
     pub batches: usize,
-    /// The number of positions that were looked up in the cache.
+    /// Positions that were looked up in the cache.
     pub cache_lookups: usize,
-    /// The number of positions found in the cache.
+    /// Positions found in the cache.
     pub cache_hits: usize,
-    /// The number of completed simulations.
+    /// Completed simulations.
     pub simulations: usize,
-    /// The number of moves played after a search.
+    /// Moves played after a search.
     pub moves: usize,
-    /// The number of episodes that finished.
+    /// Finished episodes.
     pub episodes_finished: usize,
-    /// The number of episodes that their environments lost.
+    /// Episodes that the environments lost.
     pub episodes_lost: usize,
     /// Time spent on observing the positions of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
-    /// The calibration of resignation over the finished episodes.
+    /// Calibration of resignation over the finished episodes.
     pub calibration: Calibration,
 }
 
 impl Round {
-    /// Adds the answers of a batch by the rules, of which `resolved` is the number of completed simulations; after an
-    /// error the counts go to those that are `unreported`.
+    /// Adds the answers of a batch by the rules, where `resolved` is the number of completed simulations. After an
+    /// error the counts move to `unreported`.
     pub(crate) fn answered<E>(mut self, resolved: Result<usize, E>, unreported: &mut Self) -> Result<Self, E> {
         match resolved {
             Ok(simulations) => {
@@ -53,16 +53,16 @@ impl Round {
     }
 }
 
-/// The accuracy of resignations, counted over finished episodes.
+/// Accuracy of resignations, counted over finished episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// The number of episodes cut short (or played out with fast searches) by a resignation.
+    /// Episodes cut short (or played out with fast searches) by a resignation.
     pub resigned: usize,
-    /// The number of episodes that were played out with unchanged searches despite a resignation.
+    /// Calibration episodes, which are played out with unchanged searches despite a resignation.
     pub episodes: usize,
-    /// The number of calibration episodes in which a player would have resigned.
+    /// Calibration episodes in which a player would have resigned.
     pub would_resign: usize,
-    /// The number of those in which the resigner did not lose.
+    /// Calibration episodes in which the resigner did not lose.
     pub wrong: usize,
 }
 

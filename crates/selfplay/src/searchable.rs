@@ -1,6 +1,6 @@
 use game::{Dynamics, Game, Spec};
 
-/// The reason why a game cannot be searched by its rules.
+/// The reason why a game cannot be searched by the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{game} {reason}: it needs a network with learned dynamics (network.model = \"muzero\")")]
 pub struct NotSearchable {
@@ -10,8 +10,8 @@ pub struct NotSearchable {
     pub reason: &'static str,
 }
 
-/// Checks that AlphaZero can search a game: its rules are in this program, and where actions have random results they
-/// name the distribution of these, so that a search sees nothing that a player could not foresee.
+/// Checks that AlphaZero can search a game. The rules must be in this program. If actions have random results, the
+/// rules must name the distribution of the results, so that a search sees nothing that a player could not foresee.
 ///
 /// # Errors
 /// [`NotSearchable`] names the property of the game that forbids it.

@@ -1,18 +1,18 @@
-//! Seeds of episodes: those of self-play and those of evaluation are disjoint.
+//! Seeds of episodes, disjoint between self-play and evaluation.
 
 use game::mix;
 
-/// The bit that the seeds of evaluation episodes have, and those of self-play do not.
+/// The bit that is set in the seeds of evaluation episodes, and clear in self-play.
 const EVALUATION: u64 = 1 << 63;
 
-/// Returns the seed of the evaluation episode `index`. No episode of self-play has it, so that an evaluation never
-/// measures an episode that a network was trained on.
+/// Returns the seed of the evaluation episode `index`. No episode of self-play has this seed, so that an evaluation
+/// never measures an episode that a network was trained on.
 #[must_use]
 pub fn evaluation_seed(seed: u64, index: u64) -> u64 {
     mix(mix(seed) ^ index) | EVALUATION
 }
 
-/// Returns the seed of the episode of self-play for which `drawn` was drawn.
+/// Returns the seed of the self-play episode for which `drawn` was drawn.
 pub(crate) fn training_seed(drawn: u64) -> u64 {
     drawn & !EVALUATION
 }

@@ -1,24 +1,24 @@
-//! A tree and the state of its search, as the leaf batcher drives it.
+//! A tree and the state of the search in it, as the leaf batcher drives it.
 //!
-//! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a
-//! batch is evaluated, and in what happens after a finished search.
+//! Episodes, analyses and parallel searches all drive trees with `LeafBatcher::gather`. They differ in the place where
+//! a batch is evaluated, and in the use of a finished search.
 
 use game::{Action, Game, Outcome, Player, Players, Scoring, Spec};
 use search::{EarlyStop, Expansion, SearchAlgorithm, Settings as SearchSettings, Solver, Tree, ValueRange};
 
-/// One search of a position in a tree whose nodes carry states `S`.
+/// One search of a position, in a tree with states `S`.
 pub(crate) struct TreeSearch<S> {
     pub(crate) tree: Tree<S>,
-    /// The number of this search in its [`TreeSet`].
+    /// The number of this search in a [`TreeSet`].
     pub(crate) owner: usize,
     pub(crate) state: State,
-    /// The only actions of the next root that is evaluated; `None` for all legal ones.
+    /// The actions to which the next evaluated root is restricted; `None` for all legal actions.
     pub(crate) root_actions: Option<Vec<Action>>,
 }
 
-/// The searches that share a batcher, identified by their numbers.
+/// The searches that share a batcher, identified by number.
 pub(crate) trait TreeSet<S> {
-    /// The search of `owner`.
+    /// The search number `owner`.
     fn search(&mut self, owner: usize) -> &mut TreeSearch<S>;
 }
 
@@ -27,9 +27,9 @@ pub(crate) trait TreeSet<S> {
 pub(crate) enum State {
     /// The tree has no root of this search's position.
     Unrooted,
-    /// The root waits for its evaluation.
+    /// The root waits for evaluation.
     AwaitingRoot,
-    /// The tree has its root, but the search has not begun.
+    /// The tree has the root, but the search has not started.
     Rooted,
     Searching,
 }
@@ -44,7 +44,7 @@ impl<S> TreeSearch<S> {
         self.state = State::Unrooted;
     }
 
-    /// Makes the next search start from the tree's current root, or from a fresh one if there is none.
+    /// Makes the next search start from the tree's current root, or from a fresh root if there is none.
     pub(crate) fn resume(&mut self) {
         self.state = if self.tree.is_ready() { State::Rooted } else { State::Unrooted };
     }
@@ -62,7 +62,7 @@ impl<S> TreeSearch<S> {
     }
 }
 
-/// Returns those of `actions` that are allowed, with their priors, which sum to one again.
+/// Returns the allowed `actions` with priors that sum to one again.
 fn restricted(actions: &[Action], priors: &[f32], allowed: &[Action]) -> (Vec<Action>, Vec<f32>) {
     let kept = actions.iter().zip(priors).filter(|(action, _)| allowed.contains(action));
     let (actions, mut priors): (Vec<Action>, Vec<f32>) = kept.unzip();
@@ -78,14 +78,14 @@ impl<S> TreeSet<S> for TreeSearch<S> {
     }
 }
 
-/// Returns `search` for a search whose length is not known at its start: by pUCT, since sequential halving assigns a
-/// budget beforehand, and without an early stop, because the caller decides when it ends.
+/// Returns `search` for searches of unknown length: by pUCT, since sequential halving assigns a budget beforehand, and
+/// without an early stop, because the caller decides when to stop.
 pub(crate) fn settings_of_any_length(search: &SearchSettings) -> SearchSettings {
     SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() }
 }
 
-/// Returns `search` as it is by the rules of a game: values of a game that is scored by its rewards have any range, and
-/// nothing is proven there.
+/// Returns `search` adapted to the rules of a game: in a game scored by rewards, values have any range and nothing is
+/// proven.
 pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchSettings {
     match spec.scoring {
         Scoring::Outcome => search.clone(),
@@ -93,28 +93,28 @@ pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchS
     }
 }
 
-/// The transition of an action, for a search tree.
+/// The transition made by an action, for a search tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// The reward of the action, to the player who moved.
+    /// Reward of the action, to the player who moved.
     pub reward: f32,
-    /// The factor that converts a value after the action to the view of the player who moved; γ is not in it.
+    /// Factor that converts a value after the action to the view of the player who moved, without γ.
     pub discount: f32,
-    /// What follows the action.
+    /// Continuation after the action.
     pub next: Next,
 }
 
-/// What follows an action.
+/// Continuation after an action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
     /// Another action.
     Action,
-    /// Nothing: the game is over.
+    /// None: the game is over.
     Terminal {
-        /// The result.
+        /// Result to the opponent of the player who moved; in games for one player, to that player.
         value: f32,
     },
-    /// Rewards that a limit of time cuts off: the position is worth what a network expects of it.
+    /// None, because a limit of time cuts further rewards off: the position is worth the network's value.
     Truncated,
 }
 
@@ -124,13 +124,13 @@ impl Step {
         Self::by(game, position, |position| game.play(position, action))
     }
 
-    /// Plays `action`, which is legal, at `position`, as if chance had this outcome of its
-    /// [`chances`](Game::chances).
+    /// Plays `action`, which is legal, at `position`, with this outcome from the [`chances`](Game::chances) of the
+    /// action.
     pub fn play_chance<G: Game>(game: &G, position: &mut G::Position, action: Action, outcome: u16) -> Self {
         Self::by(game, position, |position| game.play_chance(position, action, outcome))
     }
 
-    /// The step that `play` makes, which returns its reward.
+    /// Returns the step made by `play`, which returns the reward.
     fn by<G: Game>(game: &G, position: &mut G::Position, play: impl FnOnce(&mut G::Position) -> f32) -> Self {
         let mover = game.to_move(position);
         let reward = play(position);
@@ -151,7 +151,7 @@ impl Step {
     }
 }
 
-/// The discount: −1 where the other player moves next, because the value changes sign.
+/// The discount without γ: −1 where the other player moves next, because the value changes sign.
 fn discount(mover: Player, next: Player) -> f32 {
     if mover == next { 1.0 } else { -1.0 }
 }

@@ -1,6 +1,6 @@
-//! Self-play allocates nothing from batch to batch, once its buffers have grown.
+//! Self-play allocates nothing from batch to batch, once the buffers have grown.
 //!
-//! This test is alone in its process because the allocator counts for all threads.
+//! No other test may share this process, because the allocator counts for all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -43,7 +43,7 @@ impl Evaluator for Stones {
     }
 }
 
-/// A learned model whose latent states are hashes of the actions that lead to them.
+/// A learned model in which a latent state is a hash of the actions that lead to it.
 struct Hashes {
     attributes: Attributes,
     pool: Vec<u64>,
@@ -83,7 +83,7 @@ impl LatentModel for Hashes {
     }
 }
 
-/// Runs rounds until buffers have grown, then counts the allocations of those without a move.
+/// Runs rounds until buffers have grown, then counts the allocations of rounds without a move.
 fn check(mut advance: impl FnMut() -> Round) {
     let mut round = |counted: bool| {
         let before = allocations();

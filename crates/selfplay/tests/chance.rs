@@ -1,4 +1,4 @@
-//! Searches by the rules of games whose rules know the distribution of chance.
+//! Searches by the rules in games with a known distribution of chance.
 
 use evaluator_doubles::Uniform;
 use game::{Action, Game};
@@ -21,7 +21,7 @@ fn analysed<G: Game>(game: &G, position: &G::Position, settings: &AnalysisSettin
         .remove(0)
 }
 
-/// The expected reward of an action.
+/// The expected reward of an action under the probabilities of chance.
 fn expected_reward<G: Game>(game: &G, position: &G::Position, action: Action) -> f64 {
     let mut chances = Vec::new();
     game.chances(position, action, &mut chances);
@@ -46,7 +46,7 @@ fn in_the_last_step_of_market_making_actions_are_worth_their_expected_rewards() 
             analysis.actions.iter().zip(&analysis.action_values).zip(&analysis.visit_counts)
         {
             let expected = expected_reward(&game, &position, action);
-            // Each of eight counts deviates by up to 1.5 from its expectation; rewards are below 30.
+            // Each of eight counts deviates by up to 1.5 from the expectation; rewards are below 30.
             let tolerance = (8.0 * 1.5 * 30.0 / f64::from(visits.max(1))).max(1e-4);
             assert!((f64::from(*value) - expected).abs() < tolerance, "{action}: {value}, exactly {expected}");
         }
@@ -59,7 +59,7 @@ fn in_the_last_step_of_market_making_actions_are_worth_their_expected_rewards() 
     }
 }
 
-/// The discounted return that an action has in expectation if every later action is the best one, by expectimax.
+/// The expected discounted return of an action if every later action is the best one, by expectimax.
 fn action_value<G: Game>(game: &G, position: &G::Position, action: Action, discount: f64) -> f64 {
     let mut chances = Vec::new();
     game.chances(position, action, &mut chances);
@@ -93,7 +93,7 @@ fn two_steps_before_the_end_of_market_making_the_best_action_is_that_of_a_discou
     }
 }
 
-/// Analyses positions that differ in nothing but what chance will do.
+/// Analyses positions that differ in nothing but the future choices of chance.
 fn check_foresight<G: Game>(game: &G) {
     let seen = |position: &G::Position| {
         let mut planes = vec![0.0; game.spec().observation.len()];

@@ -12,7 +12,7 @@ use selfplay::{
     Settings, Temperature, TemperatureDecay,
 };
 
-/// The number of episodes of each slot in the digest.
+/// Number of episodes of each slot in the digest.
 const PER_SLOT: u64 = 3;
 
 /// Settings with playout caps, openings, resignation and reused subtrees. Fast searches of pUCT stop early at the late
@@ -36,7 +36,7 @@ fn settings(algorithm: SearchAlgorithm) -> Settings {
     }
 }
 
-/// The digest of the first [`PER_SLOT`] episodes of every slot, in the order of slot and number.
+/// The digest of the first [`PER_SLOT`] episodes of every slot, ordered by slot and number.
 fn digest<G: Game>(game: G, settings: Settings, cache: Option<WeightsCache<'_>>) -> u64 {
     let mut evaluator = Hashing::new(game.spec().observation, 3);
     let wanted = settings.games * PER_SLOT as usize;
@@ -50,12 +50,13 @@ fn digest<G: Game>(game: G, settings: Settings, cache: Option<WeightsCache<'_>>)
     finished.iter().fold(0, add)
 }
 
-/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. A float is
-/// represented by its bits.
+/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. The word of a float is
+/// its bit pattern.
 ///
-/// The words are: slot, number, steps; of each step action, reward, weights version, kind (0 opening, 1 fast, 2 full),
-/// then the value of a fast or full one, then the entries of a full one's policy and of each action and probability;
-/// the outcome (0 finished, 1 drawn, 2 the first player won, 3 the second); the ending (0 by the rules, 1 resigned).
+/// The words are: slot, number, steps; for each step action, reward, weights version, kind (0 opening, 1 fast, 2 full),
+/// after a fast or full search the value, and after a full search the number of policy entries, then action and
+/// probability of each entry; the outcome (0 finished or truncated, 1 drawn, 2 the first player won, 3 the second); the
+/// ending (0 by the rules, 1 resigned).
 fn add(digest: u64, episode: &FinishedEpisode) -> u64 {
     let mut words = vec![episode.slot as u64, episode.number, episode.steps.len() as u64];
     let bits = |x: f32| u64::from(x.to_bits());

@@ -1,4 +1,4 @@
-//! Self-play and analyses by the rules in games that are scored by their rewards.
+//! Self-play and analyses by the rules in games scored by rewards.
 
 use std::collections::BTreeMap;
 
@@ -140,7 +140,7 @@ fn best_return(game: &Catch, position: <Catch as Game>::Position, discount: f32)
     (0..3).map(after).fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// The same by a formula: the ball falls a row in each step, and the paddle in the last row follows it.
+/// The same return by a formula: the ball falls a row in each step, and the paddle in the last row follows it.
 fn perfect(observation: &[f32], discount: f32) -> f32 {
     let marked: Vec<usize> = (0..observation.len()).filter(|&cell| observation[cell] > 0.0).collect();
     let (ball, paddle) = (marked[0], *marked.last().unwrap());
@@ -168,7 +168,7 @@ fn with_perfect_values_search_plays_catch_as_brute_force_does_from_every_start()
                 let mut next = position;
                 let kept = game.play(&mut next, found.best) + discount * best_return(&game, next, discount);
                 assert!((kept - exact).abs() < 1e-6, "{algorithm:?} at {position:?}: {found:?}");
-                // Visits of worse actions below it pull its mean down.
+                // Visits of worse actions below the best one pull the mean down.
                 let best = found.actions.iter().position(|&action| action == found.best).unwrap();
                 assert!(found.action_values[best] <= exact + 1e-6, "{found:?}");
                 position = next;

@@ -33,7 +33,8 @@ fn hashing<G: Game>(game: &G, seed: u64) -> Hashing {
     Hashing::new(game.spec().observation, seed)
 }
 
-/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` of each, in order.
+/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` episodes of each slot, in
+/// order.
 fn play<G: Game>(
     game: G,
     settings: &Settings,
@@ -222,7 +223,7 @@ fn the_same_position_is_evaluated_once_in_a_batch() {
     assert_eq!((episodes.slots(), round.batch), (8, 1), "eight games begin with the same position");
 }
 
-/// 8 games of 6 episodes hold about 900 searches; five standard deviations of a share of 0.3 are 0.08.
+/// Eight games with 6 episodes each hold about 900 searches; five standard deviations of a share of 0.3 are 0.08.
 #[test]
 fn the_share_of_full_searches_is_the_configured_one() {
     let game = ConnectFour::new();
@@ -237,7 +238,7 @@ fn the_share_of_full_searches_is_the_configured_one() {
     assert!(n > 400.0 && (share - 0.3).abs() < five_deviations, "{share} of {n}");
 }
 
-/// The mean number of simulations per move, with fast searches only, without proofs and kept subtrees.
+/// Compares mean simulations per move, with fast searches only, without proofs and kept subtrees.
 #[test]
 fn only_fast_searches_that_play_their_best_action_stop_early() {
     let game = ConnectFour::new();
@@ -274,7 +275,7 @@ fn full_searches_make_the_number_of_simulations_set_last() {
     let mut evaluator = hashing(&game, 3);
     for simulations in [8, 24, 16] {
         episodes.search_fully_with(simulations);
-        // Searches under way keep the number with which they began.
+        // Running searches keep the number with which they started.
         episodes.settle(&mut evaluator, None).unwrap();
         let mut sum = Round::default();
         (0..1000).for_each(|_| sum += episodes.advance(&mut evaluator, None).unwrap());
@@ -394,7 +395,7 @@ fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     assert!(calibration.would_resign <= calibration.episodes);
 }
 
-/// An evaluator that encodes its version in every value: the first player's is `version / 64` everywhere.
+/// An evaluator that encodes its version in every value: `version / 64` for the first player, everywhere.
 fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     let cells = game.spec().observation.height * game.spec().observation.width;
     Scripted::new(game.spec().observation, version, move |planes, legal, priors| {
@@ -408,7 +409,7 @@ fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
 /// Every other change of the weights happens in the middle of searches.
 #[test]
 fn steps_are_stamped_with_the_weights_that_searched_them() {
-    // Four simulations reach no end of a game before its fourth step, so the value of a step is that of its version.
+    // Four simulations reach no end of a game before the fourth step, so the value of a step encodes the version.
     const PLIES: usize = 3;
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };

@@ -25,13 +25,13 @@ impl TreeSet<Slot> for Searches {
     }
 }
 
-/// Searches every position in a learned model, without noise, and returns one analysis for each, in their order.
+/// Searches every position in a learned model, without noise, and returns the analyses in the same order.
 ///
 /// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values.
 /// The model's pool is overwritten.
 ///
 /// # Errors
-/// Those of the model.
+/// The model fails.
 ///
 /// # Panics
 /// If one of the positions is over: there is no action to choose.

@@ -9,19 +9,18 @@ use crate::leaf_batcher::Gathered;
 use crate::round::Round;
 use crate::tree_search::{State, TreeSearch, TreeSet};
 
-/// Descends the trees of many searches and collects their requests to a learned model: at most one batch of
-/// observations and one of recurrent steps in each round, and one of actions that lead to afterstates in a model with
-/// chance.
+/// Descends the trees of many searches and collects the requests to a learned model: in each round at most one batch of
+/// observations and one of recurrent steps, and in a model with chance one of actions to afterstates.
 ///
 /// A node of a tree is the slot `tree · nodes_per_tree + node` of the model's pool, so that a search overwrites the
 /// states of the one before it.
 pub(crate) struct LatentBatcher {
     trees: usize,
     nodes_per_tree: usize,
-    /// Of every step in a tree.
+    /// Discount of every step in a tree.
     discount: f32,
     batch_max: usize,
-    /// All actions.
+    /// All actions of the game, ascending.
     actions: Vec<Action>,
     /// All chance codes of the model, as the actions of chance; none in a model without chance.
     codes: Vec<Action>,
@@ -29,39 +28,39 @@ pub(crate) struct LatentBatcher {
     observed: Vec<Observed>,
     observed_to: Vec<Slot>,
     steps: Vec<Unroll>,
-    /// The steps to afterstates.
+    /// The actions to afterstates.
     acts: Vec<Unroll>,
     requests: Vec<Requested>,
     predictions: LatentPredictions,
-    /// Those of afterstates.
+    /// Predictions for afterstates.
     afterstates: LatentPredictions,
-    /// The values of the last observations of truncated episodes, by owner, until they are taken.
+    /// The values of the last observations of truncated episodes, by owner, until taken.
     pub(crate) last_values: Vec<(usize, f32)>,
     legal: Vec<Action>,
     priors: Vec<f32>,
-    /// The clock that measures the time spent on observing; without one, it is not measured.
+    /// The clock that measures the time spent on observing; without a clock it is not measured.
     pub(crate) clock: Option<fn() -> Instant>,
     observing: Duration,
 }
 
 /// A request of a tree.
 struct Requested {
-    /// The tree.
+    /// The number of the tree.
     owner: usize,
     request: Request,
     answer: AnswerTo,
 }
 
-/// The place of the answer to a request.
+/// The prediction that answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerTo {
-    /// That of the recurrent step of this index.
+    /// The recurrent step of this index.
     Step(usize),
-    /// That of the action of this index, which leads to an afterstate.
+    /// The action of this index, which leads to an afterstate.
     Act(usize),
 }
 
-/// The state that a search begins at.
+/// The state from which a search starts.
 pub(crate) trait Root {
     /// Replaces `actions` with the legal actions in ascending order.
     fn legal_actions(&self, actions: &mut Vec<Action>);
@@ -92,7 +91,7 @@ impl Root for (&dyn Environments, usize) {
     }
 }
 
-/// A stored observation `[C, H, W]`, in which each of `actions` is legal.
+/// A stored observation `[C, H, W]` with `actions` actions, all legal.
 pub(crate) struct StoredObservation<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) actions: usize,
@@ -118,14 +117,14 @@ struct Observed {
 /// The use of the answer to an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It is the root of a search.
+    /// The observation is the root of a search.
     Root,
-    /// It is the last of a truncated episode, whose value is needed.
+    /// The observation is the last of a truncated episode, and only the value is needed.
     Last,
 }
 
 impl LatentBatcher {
-    /// Creates a batcher for `trees` searches of at most `simulations_max`. `discount` is that of a step of the game.
+    /// Creates a batcher for `trees` searches of at most `simulations_max`. `discount` is γ for one step of the game.
     pub(crate) fn new(spec: &Spec, trees: usize, simulations_max: u32, discount: f32) -> Self {
         let mut batcher = Self {
             trees,
@@ -152,7 +151,7 @@ impl LatentBatcher {
         batcher
     }
 
-    /// Makes room for searches of `simulations_max`; returns true if that moved the slots, so that searches under way
+    /// Makes room for searches of `simulations_max`; returns true if that moved the slots, so that running searches
     /// must restart.
     pub(crate) fn allow(&mut self, simulations_max: u32) -> bool {
         let nodes = simulations_max as usize + 1;
@@ -161,10 +160,10 @@ impl LatentBatcher {
         grows
     }
 
-    /// Prepares a round that `model` answers: its pool gets room for all trees.
+    /// Prepares a round that `model` answers: the pool gets room for all trees.
     ///
     /// # Errors
-    /// Those of the model; [`Error::Backend`] if no pool is large enough.
+    /// The model fails; [`Error::Backend`] if no pool is large enough.
     pub(crate) fn begin(&mut self, model: &mut dyn LatentModel) -> Result<(), Error> {
         let slots = self.trees.saturating_mul(self.nodes_per_tree);
         if u32::try_from(slots).is_err() {
@@ -179,8 +178,8 @@ impl LatentBatcher {
         model.reserve(slots)
     }
 
-    /// Advances a search of `root`, which is not over: requests the root of its tree, starts the search with
-    /// `begin`, and descends until `leaves` wait or the search is finished.
+    /// Advances a search of `root`, which is not over: requests the root of the tree, starts the search with `begin`,
+    /// and descends until `leaves` wait or the search is finished.
     pub(crate) fn gather(
         &mut self,
         root: &impl Root,
@@ -244,7 +243,7 @@ impl LatentBatcher {
                 gathered.is_full = true;
                 break;
             }
-            // Requests are answered in this order, so this is the node that the answer will be.
+            // Requests are answered in this order, so the answer becomes this node.
             let to = self.slot(*owner, tree.node_count() + gathered.waiting);
             let action = request.outcome.unwrap_or(request.action);
             let step = Unroll { from: *tree.parent_state(&request), action, to };
@@ -261,7 +260,7 @@ impl LatentBatcher {
         Slot(u32::try_from(tree * self.nodes_per_tree + node).expect("the slots were counted before the round"))
     }
 
-    /// Evaluates what was gathered, answers every search and adds the counts to `round`.
+    /// Evaluates the gathered requests, answers every search and adds the counts to `round`.
     ///
     /// After an error nothing is in flight: roots and steps without an answer are cancelled.
     pub(crate) fn resolve(
@@ -312,7 +311,7 @@ impl LatentBatcher {
         round: &mut Round,
     ) -> Result<(), Error> {
         let Self { steps, acts, requests, predictions, afterstates, actions, codes, discount, .. } = self;
-        // Both calls come before the first answer: after an error, no tree has a part of its answers.
+        // Both calls come before the first answer: after an error, no tree has a part of the answers.
         if !acts.is_empty() {
             model.act(acts, afterstates)?;
             assert_eq!(afterstates.len(), acts.len(), "a model answers every action of its batch");
@@ -333,7 +332,7 @@ impl LatentBatcher {
                     tree.answer(request, steps[i].to, predictions.reward(i), *discount, expansion);
                 }
                 AnswerTo::Act(i) => {
-                    // The same player's view: the reward and the discount of the step follow with the code.
+                    // The view of the same player: the reward and the discount of the step follow with the code.
                     let (probabilities, value) = (afterstates.priors(i), afterstates.value(i));
                     let expansion = Expansion::Chance { outcomes: codes, probabilities, value };
                     tree.answer(request, acts[i].to, 0.0, 1.0, expansion);
@@ -343,7 +342,7 @@ impl LatentBatcher {
         Ok(())
     }
 
-    /// Cancels what has no answer, and empties the batches.
+    /// Cancels every request without an answer, and empties the batches.
     pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<Slot>) {
         for Observed { owner, purpose } in self.observed.drain(..) {
             if purpose == Purpose::Root {

@@ -10,16 +10,16 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// One episode of many: the tree of its search, and its record. Its environment has the number of its slot.
+/// One episode of many: the search tree and the record. The slot is also the number of the environment.
 pub(crate) struct LatentEpisode {
     record: EpisodeRecord,
     pub(crate) search: TreeSearch<Slot>,
-    /// The weights version of every answer in the tree, while a search is under way and after it.
+    /// The weights version of every answer in the tree, during a search and after it.
     tree_version: u64,
     phase: Phase,
     /// The action that the environment is about to take.
     chosen: Option<Chosen>,
-    /// The form of the observations to record, if the rules do not recompute them.
+    /// The layout of the observations to record, if the rules do not recompute them.
     layout: Option<ObservationLayout>,
     observations: Option<Observations>,
     /// Observations and steps of this episode that went into batches.
@@ -28,18 +28,18 @@ pub(crate) struct LatentEpisode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The episode has not begun.
+    /// The episode has not started.
     Fresh,
     /// Before the first search.
     Opening,
     /// Between two moves.
     AtMove,
     Searching,
-    /// The episode was cut short and needs the value of its last observation.
+    /// The episode was cut short and needs the value of the last observation.
     Truncated,
 }
 
-/// An action, before its result.
+/// An action that the environment has not taken yet.
 #[derive(Debug)]
 struct Chosen {
     choice: Choice,
@@ -49,9 +49,9 @@ struct Chosen {
 /// The effect of a step on an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advance {
-    /// The next action can be searched in this round, that of the next episode if this one has ended.
+    /// The next action can be searched in this round, in the next episode if this one has ended.
     GoesOn,
-    /// Nothing of the episode is kept. The next one begins in the next round.
+    /// Nothing of the episode is kept. The next one starts in the next round.
     Dropped,
 }
 
@@ -69,7 +69,7 @@ impl LatentEpisode {
         }
     }
 
-    /// Records the observations of the next episodes in this form.
+    /// Records the observations of the next episodes in this layout.
     pub(crate) fn recorded(mut self, layout: Option<ObservationLayout>) -> Self {
         self.layout = layout;
         self
@@ -79,7 +79,7 @@ impl LatentEpisode {
         EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
-    /// True if the episode has begun.
+    /// True if the episode has started.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
@@ -89,26 +89,26 @@ impl LatentEpisode {
         !matches!(self.phase, Phase::Searching | Phase::Truncated)
     }
 
-    /// Makes the search under way, if there is one, start again from the observation.
+    /// Makes the running search, if there is one, start again from the observation.
     pub(crate) fn restart(&mut self) {
         self.search.restart();
     }
 
-    /// The request to begin the episode.
+    /// Returns the request to start the episode.
     pub(crate) fn start(&self) -> Start {
         Start { environment: self.record.slot(), seed: self.record.start_seed() }
     }
 
-    /// Begins the episode, whose environment has begun. `observation` is scratch memory.
+    /// Starts the episode in an environment that has already started. `observation` is scratch memory.
     pub(crate) fn begin(&mut self, environments: &dyn Environments, settings: &Settings, observation: &mut [f32]) {
         self.record.draw_opening(settings);
         self.phase = Phase::Opening;
         self.observations = self.layout.and_then(|layout| Observations::new(layout).ok());
-        // An observation that cannot be recorded loses the episode with its first step.
+        // If an observation cannot be recorded, the first step drops the episode.
         self.observe(environments, observation);
     }
 
-    /// Drops the episode with all its steps.
+    /// Drops the episode with all steps.
     pub(crate) fn drop_episode(&mut self, settings: &Settings) {
         self.record.next_episode(settings);
         self.become_fresh();
@@ -118,7 +118,7 @@ impl LatentEpisode {
         (self.phase, self.chosen, self.observations, self.leaves) = (Phase::Fresh, None, None, 0);
     }
 
-    /// Records the newest observation; returns false if it cannot be stored.
+    /// Records the latest observation; returns false if it cannot be stored.
     fn observe(&mut self, environments: &dyn Environments, observation: &mut [f32]) -> bool {
         let Some(observations) = &mut self.observations else { return self.layout.is_none() };
         environments.observe(self.record.slot(), observation);
@@ -194,8 +194,8 @@ impl LatentEpisode {
         Some(action)
     }
 
-    /// Records the step that the environment has taken, and ends the episode if that was the last one. `observation` is
-    /// scratch memory.
+    /// Records the step that the environment has taken, and ends the episode if that was the last step. `observation`
+    /// is scratch memory.
     pub(crate) fn step(
         &mut self,
         environments: &dyn Environments,
@@ -235,7 +235,7 @@ impl LatentEpisode {
         Advance::GoesOn
     }
 
-    /// Ends a truncated episode with the value of its last observation.
+    /// Finishes a truncated episode with the value of the last observation.
     pub(crate) fn finish_truncated(
         &mut self,
         environments: &dyn Environments,

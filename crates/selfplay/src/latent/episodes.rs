@@ -15,26 +15,26 @@ use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Plays many episodes of self-play concurrently and without end, on one thread, with search in a learned model.
 ///
-/// Episodes are played by the rules of a game or in environments outside this process; all actions that the searches of
-/// a round have found are taken by one call of [`Environments::step`].
+/// Episodes are played by the rules of a game or in environments outside this process. One call of
+/// [`Environments::step`] takes all actions that the searches of a round have found.
 ///
 /// Every move's search starts from the observation of the position: no subtree, cache or proof is kept, whatever the
-/// settings. Episodes are those of [`Episodes`](crate::Episodes) otherwise: their moves depend on the seed, the slot
-/// and the model's answers, not on the other episodes, and they begin from a seed derived from the first two and
-/// the number of the episode. The value of a step is that of the search, not rescaled. A truncated episode ends once
-/// the model has valued its last observation. Lost episodes are counted, and nothing of them is kept.
+/// settings. Otherwise episodes are as in [`Episodes`](crate::Episodes): the moves depend on the seed, the slot and the
+/// model's answers, not on the other episodes. Each episode starts from a seed derived from the seed, the slot and the
+/// episode number. The value of a step is the value of the search, not rescaled. A truncated episode ends once the
+/// model has valued the last observation. Lost episodes are counted, and nothing of them is kept.
 pub struct LatentEpisodes {
     environments: Box<dyn Environments>,
     settings: Settings,
     episodes: Vec<LatentEpisode>,
-    /// The slot that gathers first: the one after that which gathered first in the round before, so that every slot
-    /// advances even where batches are too small for all.
+    /// The slot that gathers first. It moves on by one in each round, so that every slot advances even where batches
+    /// are too small for all.
     first: usize,
     batcher: LatentBatcher,
     workspace: Workspace,
     steps: Steps,
     finished: Vec<FinishedEpisode>,
-    /// The counts of rounds that an error cut short; they are added to those of the next round.
+    /// Counts of rounds that an error cut short; the next round reports them.
     unreported: Round,
 }
 
@@ -66,15 +66,15 @@ impl TreeSet<Slot> for Searches<'_> {
 }
 
 impl LatentEpisodes {
-    /// Creates `settings.games` episodes by the rules of a game, none of which has begun. `discount` is the factor of a
-    /// step, above 0 and at most 1; between two players a step also changes the sign of values.
+    /// Creates `settings.games` episodes by the rules of a game; none has started. `discount` is γ for one step, above
+    /// 0 and at most 1; between two players a step also changes the sign of values.
     #[must_use]
     pub fn new<G: Game>(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let environments = Box::new(RulesEnvironments::new(game, settings.games));
         Self::in_environments(environments, settings, discount, seed)
     }
 
-    /// Creates as many episodes as there are environments, all of them idle; `settings.games` is not used.
+    /// Creates one episode for each of the idle environments; `settings.games` is not used.
     #[must_use]
     pub fn in_environments(environments: Box<dyn Environments>, settings: Settings, discount: f32, seed: u64) -> Self {
         let (spec, games) = (environments.spec(), environments.len());
@@ -101,20 +101,20 @@ impl LatentEpisodes {
         self
     }
 
-    /// Runs one round: plays the moves of finished searches, gathers the requests of all searches, evaluates them
-    /// by at most one call of [`LatentModel::initial`] and one of [`LatentModel::recurrent`], and applies the answers.
+    /// Runs one round: plays the moves of finished searches, gathers the requests of all searches, evaluates them by at
+    /// most one call of [`LatentModel::initial`] and one of [`LatentModel::recurrent`], and applies the answers.
     ///
-    /// If the model has another weights version than the last one, every search under way restarts;
+    /// If the model has another weights version than the last one, every running search restarts;
     /// [`settle`](Self::settle) finishes them first. A new model of the same version needs [`restart`](Self::restart).
     ///
     /// # Errors
-    /// [`Error::Model`]: all requests are then cancelled, and the episodes can continue, with this model or another;
-    /// the counts of the round are added to those of the next. [`Error::Environments`]: the episodes cannot continue.
+    /// [`Error::Model`]: all requests are then cancelled, the next round reports the counts, and the episodes can
+    /// continue, with this model or another. [`Error::Environments`]: the episodes cannot continue.
     pub fn advance(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.round(model, Pace::PlayOn)
     }
 
-    /// Finishes every search under way and begins none, so that new weights take effect between moves.
+    /// Finishes every running search and starts none, so that new weights take effect between moves.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
@@ -132,8 +132,8 @@ impl LatentEpisodes {
         Ok(sum)
     }
 
-    /// Restarts every search under way from its observation: the pool of a new model is empty, even where its weights
-    /// are the same.
+    /// Restarts every running search from the observation: the pool of a new model is empty, even where the weights are
+    /// the same.
     pub fn restart(&mut self) {
         self.episodes.iter_mut().for_each(LatentEpisode::restart);
     }
@@ -164,7 +164,7 @@ impl LatentEpisodes {
         }
     }
 
-    /// Gathers the requests of all searches, and takes the actions of those that are finished.
+    /// Gathers the requests of all searches, and takes the actions of finished searches.
     fn gather(&mut self, weights_version: u64, pace: Pace, round: &mut Round) -> Result<(), Error> {
         let games = self.episodes.len();
         self.steps.gathering.clear();
@@ -193,7 +193,7 @@ impl LatentEpisodes {
         }
     }
 
-    /// Begins the episodes of the gathering slots that have none.
+    /// Starts an episode in every gathering slot without one.
     fn begin(&mut self) -> Result<(), Error> {
         let Self { environments, settings, episodes, steps, .. } = self;
         steps.starts.clear();
@@ -213,14 +213,15 @@ impl LatentEpisodes {
         Ok(())
     }
 
-    /// Returns the counts of what the environments lost since their start.
+    /// Returns the losses that the environments counted since they started.
     #[must_use]
     pub fn losses(&self) -> game::Losses {
         self.environments.losses()
     }
 
-    /// Sets the simulations of full searches that begin from now on; it is `settings.full_simulations` until then. More
-    /// than any maximum of the settings restart the searches under way, since their states then move in the pool.
+    /// Sets the simulations of full searches that start from now on; `settings.full_simulations` until then. A number
+    /// above every maximum of the settings restarts the running searches, since the latent states then move in the
+    /// pool.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
         if self.batcher.allow(simulations) {
@@ -233,13 +234,13 @@ impl LatentEpisodes {
         self.finished.drain(..)
     }
 
-    /// The number of games that advance together.
+    /// Number of games that advance together.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.episodes.len()
     }
 
-    /// The progress of the episode of a slot.
+    /// Returns the progress of the episode in a slot.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -248,14 +249,14 @@ impl LatentEpisodes {
         self.episodes[slot].progress()
     }
 
-    /// The number of episodes that have begun and are not finished.
+    /// Number of episodes that have started and are not finished.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()
     }
 }
 
-/// Returns the form in which observations are recorded; `None` if the rules recompute them.
+/// Returns the layout in which observations are recorded; `None` if the rules recompute them.
 fn layout(environments: &dyn Environments) -> Option<ObservationLayout> {
     let spec = environments.spec();
     let stack = spec.recording?.stack;

@@ -48,7 +48,7 @@ fn tic_tac_toe(seed: u64) -> RulesModel<TicTacToe, Hashing> {
     RulesModel::of_all(game, hashing, [0])
 }
 
-/// The model of a chain; `value` is that of every state.
+/// The model of a chain; `value` is the value of every state.
 fn chain_model(game: &Chain, version: u64, value: f32) -> RulesModel<Chain, impl Evaluator + use<>> {
     RulesModel::of_all(game.clone(), valued(game, version, value), 0..20)
 }
@@ -60,7 +60,8 @@ fn valued(game: &Chain, version: u64, value: f32) -> impl Evaluator + use<> {
     })
 }
 
-/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` of each, in order.
+/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` episodes of each slot, in
+/// order.
 fn play(
     mut episodes: LatentEpisodes,
     model: &mut dyn LatentModel,
@@ -93,8 +94,8 @@ fn actions(episode: &FinishedEpisode) -> Vec<Action> {
     episode.steps.iter().map(|step| step.action).collect()
 }
 
-/// Searches of so few simulations from these positions meet no full column and no end of a game, which a learned
-/// model treats in its own way.
+/// Searches of so few simulations from these positions meet no full column and no end of a game, which a learned model
+/// treats differently.
 #[test]
 fn search_in_an_exact_model_visits_what_search_by_the_rules_visits() {
     let game = ConnectFour::new();
@@ -135,7 +136,7 @@ fn search_in_an_exact_model_of_tic_tac_toe_visits_what_search_by_the_rules_visit
 fn search_in_an_exact_model_takes_a_win_and_stops_one() {
     let game = TicTacToe::new();
     let position = |actions: &[u16]| game.replay(&actions.iter().copied().map(Action).collect::<Vec<_>>()).unwrap();
-    // The first player holds 0 and 1; in the second position the other one is to move.
+    // The first player holds 0 and 1; in the second position the second player is to move.
     let positions = [position(&[0, 3, 1, 4]), position(&[0, 3, 1])];
     for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL_NORMALISED] {
         let mut model = RulesModel::of_all(game.clone(), Uniform::new(game.spec().observation), [0]);
@@ -312,7 +313,8 @@ fn a_truncated_episode_has_the_value_of_its_last_observation() {
     assert!(truncated > 10, "{truncated} of 64");
 }
 
-/// A value of a step is the expected return: without rewards on the way and without discount, that of the states.
+/// The value of a step is the expected return: without rewards on the way and without discount, the value of the
+/// states.
 ///
 /// The model panics at a step from a state of an earlier version.
 #[test]
@@ -367,7 +369,7 @@ fn full_searches_make_the_number_of_simulations_set_last_even_beyond_the_setting
     for simulations in [8, 48, 16] {
         advance(&mut episodes, &mut model, 5);
         episodes.search_fully_with(simulations);
-        // Searches under way keep the number with which they began.
+        // Running searches keep the number with which they started.
         episodes.settle(&mut model).unwrap();
         let mut sum = Round::default();
         (0..200).for_each(|_| sum += episodes.advance(&mut model).unwrap());

@@ -1,4 +1,4 @@
-//! The course of one stored episode: its positions one after another, and the answers of their searches.
+//! The course of one stored episode: the positions in order, and the answers of the searches.
 
 use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory, bound_policies};
 use game::{Action, Game, Outcome};
@@ -12,7 +12,7 @@ pub enum Unusable {
     /// It is an episode of another game.
     #[error("it is an episode of {0}")]
     OtherGame(String),
-    /// The rules do not allow one of its actions.
+    /// The rules do not allow one of the actions.
     #[error(transparent)]
     Illegal(#[from] game::Error),
     /// The rules give another reward.
@@ -21,29 +21,29 @@ pub enum Unusable {
         /// The ply of the reward.
         ply: usize,
     },
-    /// Its stored observations have another size than those of the game.
+    /// The stored observations and the observations of the game differ in size.
     #[error("its observations have {stored} values, those of the game {expected}")]
     Observations {
-        /// The values of a stored observation.
+        /// Number of values in a stored observation.
         stored: usize,
-        /// The values of an observation of the game.
+        /// Number of values in an observation of the game.
         expected: usize,
     },
-    /// No search chose any of its steps.
+    /// No search chose any of the steps.
     #[error("none of its steps was searched")]
     NothingSearched,
 }
 
-/// A trajectory under way.
+/// A trajectory in progress.
 pub(super) struct Course<G: Game> {
     trajectory: Trajectory,
-    /// The steps, with new searches where they are answered.
+    /// The steps, with new searches where already answered.
     steps: Vec<Step>,
     episode: Episode,
     source: Source<G>,
     /// The next ply.
     ply: usize,
-    /// True if the last observation is still to be valued.
+    /// True if the last observation still has to be valued.
     needs_last: bool,
     /// Positions that were not taken yet.
     left: usize,
@@ -61,15 +61,15 @@ enum Source<G: Game> {
     Recorded(Segment),
 }
 
-/// A position that is to be searched again.
+/// A position to search again.
 pub(super) struct Position<G: Game> {
-    /// The number of its course.
+    /// The number of the course.
     pub(super) course: u64,
-    /// The ply; that behind the last one for [`Purpose::Last`].
+    /// The ply; one after the last for [`Purpose::Last`].
     pub(super) ply: usize,
     pub(super) purpose: Purpose,
     pub(super) root: Root<G>,
-    /// The random numbers of its search, which begins with a copy: a search that is restarted draws the same noise.
+    /// Random number generator of the search, which starts with a copy: a restarted search draws the same noise.
     pub(super) rng: ChaCha8Rng,
 }
 
@@ -87,17 +87,17 @@ pub(super) enum Purpose {
 /// The root of a search.
 pub(super) enum Root<G: Game> {
     Position(G::Position),
-    /// An observation, in which every action is legal.
+    /// An observation; every action is legal.
     Observation(Vec<f32>),
 }
 
 /// The answer to a position.
 pub(super) enum Answer {
-    /// The search policy, of which a fast search keeps nothing, and its value.
+    /// The value of the search and the search policy, which is dropped after a fast search.
     Searched { policy: Vec<ActionProbability>, value: f32 },
     /// The value of the last observation.
     Last(f32),
-    /// What is stored stays.
+    /// The stored result stays.
     Kept,
 }
 
@@ -128,17 +128,17 @@ impl<G: Game> Course<G> {
         })
     }
 
-    /// Returns true if its positions are stored observations, which only a learned model can search.
+    /// Returns true if the positions are stored observations, which only a learned model can search.
     pub(super) fn is_recorded(&self) -> bool {
         matches!(self.source, Source::Recorded(_))
     }
 
-    /// Gives up the trajectory: it has no result.
+    /// Gives up the trajectory, which then has no result.
     pub(super) fn abandon(&mut self) {
         self.is_abandoned = true;
     }
 
-    /// The number of positions that were not taken yet.
+    /// Number of positions that were not taken yet.
     pub(super) fn left(&self) -> usize {
         if self.is_abandoned { 0 } else { self.left }
     }
@@ -190,7 +190,7 @@ impl<G: Game> Course<G> {
         self.is_abandoned || (self.left == 0 && self.in_flight == 0)
     }
 
-    /// Returns the trajectory with its new searches; `None` if it was given up.
+    /// Returns the trajectory with the new searches; `None` if it was given up.
     pub(super) fn finish(self) -> Option<Reanalysed> {
         let Self { trajectory, mut steps, episode, positions, is_abandoned, .. } = self;
         if is_abandoned {
@@ -214,7 +214,7 @@ impl<G: Game> Source<G> {
             }
             return Ok(Self::Recorded(segment));
         }
-        // Episodes without randomness have the seed 0, which is that of the start.
+        // Episodes without randomness have the seed 0, which is the seed of the start.
         let start = game.start_from(seed);
         let mut position = start.clone();
         for (ply, step) in steps.iter().enumerate() {
@@ -225,7 +225,7 @@ impl<G: Game> Source<G> {
         Ok(Self::Rules(start))
     }
 
-    /// Returns the root of the search at `ply`, which is the next one.
+    /// Returns the root of the search at `ply`, which must be the next ply.
     fn root(&self, ply: usize) -> Option<Root<G>> {
         match self {
             Self::Rules(position) => Some(Root::Position(position.clone())),

@@ -15,8 +15,8 @@ use super::*;
 use crate::latent::tests::chain::{Chain, GO, STAY};
 use crate::{Analysis, AnalysisSettings, Episodes, Openings, SymmetryReuse, analyse};
 
-/// Settings whose full searches are those of an analysis: without noise, without the first-play reduction that an
-/// explored root has not, and with each position evaluated as it is.
+/// Settings that make full searches equal to analyses: without noise, without the first-play reduction that an explored
+/// root has not, and with each position evaluated as it is.
 fn settings() -> Settings {
     let dirichlet = Dirichlet { fraction: 0.0, ..SearchSettings::default().dirichlet };
     Settings {
@@ -90,7 +90,7 @@ fn positions<G: Game>(game: &G, trajectory: &Trajectory) -> Vec<G::Position> {
     (0..actions.len()).map(|ply| game.replay_from(seed, &actions[..ply]).unwrap()).collect()
 }
 
-/// Checks every step against an analysis of its position, which `analyse` makes with a number of simulations.
+/// Checks every step against an analysis of the position, which `analyse` makes with a number of simulations.
 fn check_steps<G: Game>(
     game: &G,
     before: &Trajectory,
@@ -191,7 +191,7 @@ fn a_cache_changes_no_result() {
         finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, Some(cache.of(1))))
     };
     let (first, second) = (twice(), twice());
-    // Positions that share an answer with their mirror image have values of that image's network.
+    // A position that shares an answer with the mirror image has the network's value of that image.
     assert_eq!(first, second);
     assert!(before.iter().zip(&first).all(|(before, after)| before.revised_by(after).is_ok()));
 }
@@ -289,7 +289,7 @@ fn chain() -> (Chain, Trajectory) {
     (game, Trajectory::of_episode(id, "chain", &steps, episode).unwrap())
 }
 
-/// The model of the chain; `value` is that of every state.
+/// The model of the chain; `value` is the value of every state.
 fn chain_model(game: &Chain, value: f32) -> RulesModel<Chain, impl Evaluator + use<>> {
     let evaluator = Scripted::new(game.spec().observation, 2, move |_, legal, priors| {
         priors.fill(1.0 / legal.len() as f32);
@@ -335,7 +335,7 @@ fn stored_observations_give_the_same_searches_as_those_recomputed_by_the_rules()
         observations.push(&observation).unwrap();
     }
     let steps: Vec<Step> = before.steps().collect();
-    // Without its seed the rules could not recompute it.
+    // With another seed, the rules could not recompute the episode.
     let facts = Episode { seed: 3, ..before.episode() };
     let recorded = Trajectory::of_recorded(before.id(), "chain", &steps, facts, observations).unwrap();
     let searched = |trajectory: &Trajectory| {
@@ -347,7 +347,7 @@ fn stored_observations_give_the_same_searches_as_those_recomputed_by_the_rules()
     assert!(by_rules.steps().eq(by_observations.steps()));
     assert_eq!(by_observations.episode().truncation_value, 0.25);
     assert!(recorded.revised_by(&by_observations).unwrap().has_observations());
-    // A search by the rules has no use for it, and gives it up.
+    // A search by the rules cannot use the observations, and gives the episode up.
     let mut reanalysis = reanalysis(&game, settings(), &[recorded]);
     reanalysis.advance_latent(&mut chain_model(&game, 0.25)).unwrap();
     reanalysis.advance(&mut hashing(&game, 3), None).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 const CODES: usize = 4;
 const DISCOUNT: f32 = 0.75;
 
-/// A model with chance of an environment of two steps, after which nothing is paid. Its numbers follow from hashes.
+/// A model with chance of a two-step environment; nothing is paid afterwards. The numbers follow from hashes.
 #[derive(Debug, Default)]
 struct Casino {
     pool: Vec<State>,
@@ -42,7 +42,7 @@ impl State {
         [[0.5, 0.25, 0.125, 0.125], [0.0625, 0.0625, 0.125, 0.75], [0.25; 4]][(mix(self.hash ^ 6) % 3) as usize]
     }
 
-    /// Expectimax.
+    /// The exact value by expectimax.
     fn exact(&self) -> f64 {
         if self.is_afterstate {
             let outcome = |(code, probability): (u16, f32)| {
@@ -132,7 +132,7 @@ fn search_in_a_model_with_chance_finds_the_action_of_expectimax_and_its_value() 
             let lost = root.exact() - exact(analysis.best);
             assert!(lost < 0.03, "{leaves} leaves: {lost} of {} is lost", root.exact());
             let best = analysis.actions.iter().position(|&action| action == analysis.best).unwrap();
-            // The evaluations of the afterstates and states on the way, all 0, have a share of about 1 / 60 of the
+            // Afterstates and states on the way are evaluated as 0, and these evaluations are about 1 / 60 of the
             // visits.
             let error = f64::from(analysis.action_values[best]) - exact(analysis.best);
             assert!(error.abs() < 0.1, "{leaves} leaves: {error} beside {}", exact(analysis.best));

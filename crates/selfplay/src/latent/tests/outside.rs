@@ -1,4 +1,4 @@
-//! Episodes in environments outside this process: their observations are recorded, and lost episodes are dropped.
+//! Episodes in environments outside this process: observations are recorded, and lost episodes are dropped.
 
 use experience::{Element, ObservationLayout};
 use game::{
@@ -10,17 +10,17 @@ use crate::ForkPositions;
 
 use super::*;
 
-/// A chain whose observations are bytes of two frames, and of which some requests fail.
+/// A chain that observes two frames of bytes, and that fails some requests.
 struct Outside {
     inner: RulesEnvironments<Chain>,
     spec: Spec,
     /// The last two frames of each environment, the oldest first.
     frames: Vec<[[u8; 2]; 2]>,
-    /// The number of requests between two that fail.
+    /// Every request with a number divisible by this fails.
     failing: usize,
     requests: usize,
     losses: Losses,
-    /// Fails for good after this number of calls.
+    /// Countdown of calls: the call that reaches 0 fails.
     calls_left: usize,
 }
 
@@ -123,7 +123,7 @@ impl Environments for Outside {
     }
 }
 
-/// A model that answers every state alike.
+/// A model that gives every state the same answer.
 fn model(game: &Chain) -> impl LatentModel {
     Even { actions: game.spec().actions }
 }
@@ -178,15 +178,14 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
 const NONE: Openings =
     Openings { probability: 0.0, random_plies_max: 0, fork_probability: 0.0, fork_positions: ForkPositions::Any };
 
-/// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the
-/// actions.
+/// Every recorded observation is the two newest frames; the rules recompute each frame from the seed and the actions.
 #[test]
 fn observations_of_every_step_and_the_last_one_are_recorded_with_the_episode() {
     let game = Chain::new(5, 0.1, 5);
     let openings = Openings { probability: 0.5, random_plies_max: 2, ..Openings::default() };
     for failing in [usize::MAX, 17] {
         let (mut episodes, mut sum, mut finished) = (episodes(&game, failing, openings), Round::default(), Vec::new());
-        // Lost episodes have numbers of their own, so that those of finished ones have gaps.
+        // Lost episodes have separate numbers, so that the numbers of finished episodes have gaps.
         while finished.len() < 24 {
             sum += episodes.advance(&mut model(&game)).unwrap();
             finished.extend(episodes.drain_finished());
