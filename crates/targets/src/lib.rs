@@ -1,10 +1,10 @@
-//! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms
-//! what it holds by a symmetry, and writes observations and targets.
+//! Builds training batches from samples: replays the episode by the rules, or reads the stored observations, transforms
+//! each sample by a symmetry, and writes observations and targets.
 //!
-//! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in
-//! games scored by rewards, with the settings [`Unroll`]; [`Smoothing`] changes them against certainty. A batch is
-//! [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no configuration, process or clock.
-//! Start with [`Targets::examples`].
+//! [`Targets`] depend on the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in games
+//! scored by rewards, with the settings [`Unroll`]; [`Smoothing`] changes them against certainty. A batch is [`Built`]
+//! from the valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process or clock. Start
+//! with [`Targets::examples`].
 
 mod positions;
 mod returns;
@@ -22,39 +22,39 @@ pub use unrolled::Unroll;
 /// A trajectory that violates the rules of the game, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its id.
+    /// Id of the trajectory that violates the rules.
     pub trajectory: TrajectoryId,
-    /// The ply of the sample at which the violation was found.
+    /// Ply of the sample with the violation.
     pub ply: usize,
-    /// The violation.
+    /// Violation of the rules, as text for logs and messages.
     pub reason: String,
 }
 
 /// A batch, and the samples that are not in it.
 #[derive(Debug)]
 pub struct Built {
-    /// The batch of the valid samples, in their order.
+    /// The batch of the valid samples, in the order given.
     pub examples: Examples,
-    /// The index of the sample of each row.
+    /// Index of the sample of each row.
     pub rows: Vec<usize>,
-    /// The trajectories of the invalid samples.
+    /// Trajectories of the invalid samples.
     pub rejected: Vec<Rejected>,
 }
 
-/// The targets that a model is trained with.
+/// The training targets of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Targets {
-    /// AlphaZero's, in games scored by their outcome.
+    /// AlphaZero's targets, in games scored by outcome.
     Positions {
-        /// The share of the search's root value in the value target; the outcome of the episode has the rest.
+        /// Share of the search's root value in the value target; the outcome of the episode has the rest.
         search_value_share: f32,
     },
-    /// MuZero's; without a step, AlphaZero's in games scored by rewards.
+    /// MuZero's targets; with K = 0, AlphaZero's targets in games scored by rewards.
     Unrolled(Unroll),
 }
 
 impl Targets {
-    /// Returns K, the number of steps that a model is unrolled from each position; 0 for AlphaZero.
+    /// Returns K, the number of unroll steps from each position; 0 for AlphaZero.
     #[must_use]
     pub fn unroll_steps(&self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Targets {
         }
     }
 
-    /// Returns the number of steps that a segment needs after its first one.
+    /// Returns the number of steps after the first in a segment.
     #[must_use]
     pub fn segment_steps(&self, spec: &Spec) -> usize {
         match self {
@@ -72,8 +72,7 @@ impl Targets {
         }
     }
 
-    /// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]`
-    /// or empty.
+    /// Builds the batch of `samples`, each under a random symmetry and weighted by `importance`, `[samples]` or empty.
     pub fn examples<G: Game>(&self, game: &G, samples: &[Sample], importance: &[f32], rng: &mut impl Rng) -> Built {
         match *self {
             Self::Positions { search_value_share } => {
@@ -90,7 +89,7 @@ impl Targets {
     }
 }
 
-/// The samples that became rows, and the others.
+/// The indices of the samples that became rows, and the rejected samples.
 struct Pushed {
     rows: Vec<usize>,
     rejected: Vec<Rejected>,
@@ -115,8 +114,8 @@ impl Pushed {
     }
 }
 
-/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`: the stored one
-/// where the rules are not in this program, else that of the rules.
+/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`. It is the stored
+/// observation where the rules are not in this program, else the rules compute it.
 fn observe<G: Game>(
     game: &G,
     position: &G::Position,
@@ -143,7 +142,7 @@ fn observe<G: Game>(
     segment.observation(step, planes).ok_or_else(|| "the observation of its position is not stored".to_owned())
 }
 
-/// The position a segment begins at.
+/// Returns the position at which a segment starts.
 fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
     let Episode { seed, outcome, .. } = segment.episode();
     let is_scored_by_rewards = matches!(outcome, Outcome::Finished | Outcome::Truncated);
@@ -182,14 +181,14 @@ mod tests {
 
     use super::*;
 
-    /// An environment of two frames of two values.
+    /// An environment with two frames of two values each.
     fn outside() -> Recorded {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let (name, range) = ("gym:Outside".to_owned(), ObservationRange::Unit);
         Described { name, actions: 3, frame, stack: 2, range, steps_max: 9 }.environment().unwrap()
     }
 
-    /// The sample at `ply` of an episode of four steps, whose frame k has the values k / 5 and 1 − k / 5.
+    /// The sample at `ply` of a four-step episode, with the values k / 10 and 1 − k / 10 in frame k.
     fn recorded(layout: ObservationLayout, ply: usize, action: u16) -> Sample {
         let policy = vec![ActionProbability { action: Action(action), probability: 1.0 }];
         let kind = StepKind::Full { policy, value: 1.0 };

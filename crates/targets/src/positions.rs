@@ -1,5 +1,4 @@
-//! AlphaZero's targets: the position under a symmetry, its search policy, and the outcome mixed with the search's
-//! value.
+//! AlphaZero's targets: a position under a symmetry, the search policy, and the outcome mixed with the search's value.
 
 use experience::Segment;
 use game::{Action, Game, Outcome, Player};
@@ -72,13 +71,13 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the batch with the `importance` of its rows.
+    /// Returns the batch with the `importance` of each row.
     pub(super) fn batch(self, importance: Vec<f32>) -> TrainingBatch {
         TrainingBatch { importance, ..self.batch }
     }
 }
 
-/// `[win, draw, loss]` of an outcome for the player to move.
+/// Returns `[win, draw, loss]` of an outcome for the player to move.
 fn of_outcome(outcome: Outcome, to_move: Player) -> [f32; Outcome::RESULTS] {
     match outcome {
         // The configuration refuses AlphaZero for episodes scored by rewards, and `position_of` such an episode.
@@ -88,7 +87,7 @@ fn of_outcome(outcome: Outcome, to_move: Player) -> [f32; Outcome::RESULTS] {
     }
 }
 
-/// `[win, draw, loss]` of a search value `q`, which holds no information about draws.
+/// Returns `[win, draw, loss]` of a search value `q`, which holds no information about draws.
 fn of_value(q: f32) -> [f32; Outcome::RESULTS] {
     let q = q.clamp(-1.0, 1.0);
     [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0]
@@ -153,8 +152,8 @@ mod tests {
         assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
     }
 
-    /// Planes and policy are transformed together: whichever mirror image is drawn, the policy still
-    /// points at the column whose stones are shown.
+    /// Planes and policy are transformed together: whichever mirror image is drawn, the policy still points at the
+    /// column with the stones.
     #[test]
     fn policy_and_planes_turn_by_the_same_symmetry() {
         let game = ConnectFour::new();

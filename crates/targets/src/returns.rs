@@ -1,39 +1,39 @@
-//! Returns of episodes that are scored by their rewards: the sum of n discounted rewards and the search's value of the
-//! step that follows them, as the player to move sees them.
+//! Returns in episodes scored by rewards: n discounted rewards plus the search value of the next step, as seen by the
+//! player to move.
 
 use game::Player;
 
-/// A step as returns see it.
+/// A step, reduced to the parts that returns need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Played {
-    /// The player who chose the action.
+    /// Player who chose the action.
     pub(super) player: Player,
-    /// The reward of that player.
+    /// Reward of that player.
     pub(super) reward: f32,
-    /// The search's value for that player; `None` where there was no search.
+    /// Search value for that player; `None` if there was no search.
     pub(super) search_value: Option<f32>,
 }
 
-/// What follows the last of some steps.
+/// The continuation after the last of some steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum End {
     /// More steps of the episode, which are not at hand.
     Cut,
-    /// The end of the episode: no reward would follow.
+    /// The end of the episode: no further reward.
     Terminal,
-    /// A limit of time: rewards would follow, whose sum was estimated.
+    /// A limit of time: further rewards are estimated by a value.
     Truncated {
-        /// The player to move in the last position.
+        /// Player to move in the last position.
         to_move: Player,
-        /// The value of the last position for that player.
+        /// Value of the last position for that player.
         value: f32,
     },
 }
 
-/// The length and the discount of returns.
+/// Length and discount of returns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Horizon {
-    /// n: the number of rewards before a search's value; 0: all rewards to the end of the episode.
+    /// n of the n-step return; 0 uses all rewards to the end of the episode.
     pub(super) td_steps: usize,
     /// γ.
     pub(super) discount: f64,
@@ -44,9 +44,9 @@ pub(super) struct Horizon {
 /// `Σ_{i<n} sᵢ γⁱ r_{from+i} + sₙ γⁿ v_{from+n}`, with `sᵢ` = 1 where the same player chooses action `from + i`, else
 /// −1 (Schrittwieser et al. 2020, appendix G).
 ///
-/// Where the step after n rewards was not searched, the next searched one takes its place; where none is at hand, the
-/// last searched one before it. At the end of the episode the value is 0, or that of the truncated end. `None` if there
-/// is no value to end the sum with.
+/// If the step after n rewards was not searched, the next searched step takes the place; if none is at hand, the last
+/// searched step before it. At the end of the episode the value is 0, or the truncation value. Returns `None` if there
+/// is no value to complete the sum.
 pub(super) fn n_step_return(played: &[Played], end: End, from: usize, horizon: Horizon) -> Option<f64> {
     let Horizon { td_steps, discount } = horizon;
     let player = played[from].player;

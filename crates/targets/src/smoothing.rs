@@ -5,10 +5,10 @@ use training::Examples;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Smoothing {
     /// ε of label smoothing (Szegedy et al. 2016), from 0 to below 1: a target p becomes `(1 − ε) p + ε u`, where u is
-    /// uniform over legal actions, or over all of them for a model without rules, and over win, draw and loss.
+    /// uniform over legal actions, or over all actions for a model without rules, and over win, draw and loss.
     pub label_smoothing: f32,
-    /// T, above 0: search policies are raised to the power 1 / T and normalised before that. Above 1 they are softer,
-    /// and the network learns more of the moves that the search left behind; 1 changes nothing.
+    /// T, above 0: search policies are first raised to the power 1 / T and normalised. Above 1 they are softer, and the
+    /// network learns more of the moves that the search neglected; 1 changes nothing.
     pub policy_temperature: f32,
 }
 
@@ -48,10 +48,10 @@ impl Smoothing {
         }
     }
 
-    /// Changes a policy `[A]`.
+    /// Changes a policy `[A]`: first by temperature, then by label smoothing.
     fn soften(self, policy: &mut [f32], uniform: impl Fn(usize) -> f32) {
         if self.policy_temperature != 1.0 {
-            // Relative to the largest share, no power becomes zero for all actions.
+            // Relative to the largest share, the power does not become zero for all actions.
             let most = policy.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
             policy.iter_mut().for_each(|share| *share = (*share / most).powf(1.0 / self.policy_temperature));
             let sum = policy.iter().sum::<f32>().max(f32::MIN_POSITIVE);

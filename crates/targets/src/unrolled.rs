@@ -1,17 +1,17 @@
-//! MuZero's targets, and with K = 0 those of AlphaZero in games scored by rewards: a position under a symmetry, the K
-//! actions that follow, and for each of the K + 1 states the search policy, the value and the reward of the action
-//! before it (Schrittwieser et al. 2020, appendix G).
+//! MuZero's targets, and with K = 0 AlphaZero's targets in games scored by rewards: a position under a symmetry, the
+//! next K actions, and for each of the K + 1 states the search policy, the value and the reward of the preceding action
+//! (Schrittwieser et al. 2020, appendix G).
 //!
-//! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In one scored by its outcome it is
-//! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a
-//! search by learned dynamics, which has no other sign of the end, finds the won game behind it.
+//! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In an episode scored by outcome it
+//! is the outcome, mixed with the search's value. The action that ends the game has the outcome as reward, so that a
+//! search by learned dynamics, which has no other sign of the end, finds a win there.
 //!
-//! A model with chance also learns from the observations of the states after the actions, that of the end included.
+//! A model with chance also learns from the observations after each action, including the final one.
 //!
-//! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, and rewards and
-//! values are zero. The consistency loss compares states before the end with their observations; it has no weight at
-//! the end and behind it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: the
-//! values of states and the rewards of actions taken in them have no weight.
+//! States after a terminal end are absorbing: random actions lead from one to the next, and rewards and values are
+//! zero. The consistency loss compares states before the end with observations; it has no weight from the end on. After
+//! any other end (truncation, resignation) nothing is known: the values of states and the rewards of actions taken in
+//! them have no weight.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};
@@ -21,24 +21,23 @@ use training::{Observations, UnrolledBatch};
 use super::returns::{End, Horizon, Played, n_step_return};
 use super::{check_policy, observe, position_of};
 
-/// The settings of MuZero's targets.
+/// Settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Unroll {
-    /// K: the number of steps after each position; 0 for an AlphaZero network of returns.
+    /// K, the number of unroll steps from each position; 0 for an AlphaZero network of returns.
     pub unroll_steps: usize,
-    /// n, in episodes scored by rewards: the number of rewards in a return; 0: all to the end of the episode.
+    /// n of the n-step return in episodes scored by rewards; 0 uses the whole episode.
     pub td_steps: usize,
     /// γ, in episodes scored by rewards.
     pub discount: f64,
-    /// The share of the search's value in the value target, in episodes scored by their outcome.
+    /// Share of the search's value in the value target, in episodes scored by outcome.
     pub search_value_share: f32,
-    /// Whether a row holds the observations of the states after its actions, for a model with chance or the consistency
-    /// loss.
+    /// True if a row holds the observation after each action, for a model with chance or the consistency loss.
     pub next_observations: bool,
 }
 
 impl Unroll {
-    /// Returns the number of steps that a segment needs after its first one.
+    /// Returns the number of steps after the first in a segment.
     pub(super) fn segment_steps(&self, spec: &Spec) -> usize {
         match (spec.scoring, self.td_steps) {
             (Scoring::Outcome, _) => self.unroll_steps,
@@ -48,7 +47,7 @@ impl Unroll {
     }
 }
 
-/// The value of a state and its weight in the loss.
+/// The value target of a state, with the weight in the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ValueTarget {
     value: f32,
@@ -56,7 +55,7 @@ struct ValueTarget {
 }
 
 impl ValueTarget {
-    /// No target.
+    /// No target: the weight is 0.
     const NONE: Self = Self { value: 0.0, weight: 0.0 };
 
     fn of(value: f32) -> Self {
@@ -69,11 +68,11 @@ impl ValueTarget {
 struct Line {
     played: Vec<Played>,
     end: End,
-    /// Where the segment reaches the end of an episode scored by its outcome.
+    /// Set if the segment reaches the end of the episode; read only in episodes scored by outcome.
     ending: Option<Ending>,
 }
 
-/// The end of an episode that is scored by its outcome.
+/// The end of an episode scored by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// By the rules.
@@ -90,7 +89,7 @@ pub(super) struct Rows {
     planes: Vec<f32>,
     /// The planes under the symmetry.
     image: Vec<f32>,
-    /// The planes of the states after the actions of a row, as far as the episode goes: `[≤ K, C · H · W]`.
+    /// The planes after each action of a row, up to the end of the episode: `[≤ K, C · H · W]`.
     next: Vec<f32>,
 }
 
@@ -138,7 +137,7 @@ impl Rows {
                 if let Some(observation) = observation {
                     symmetry.observation(observation, &mut self.image);
                 }
-                // Behind the end the last observation is repeated, so that statistics of the batch hardly move.
+                // After the end the last observation is repeated, so that statistics of the batch hardly move.
                 batch.next_observations.push(&self.image);
                 batch.chance_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
                 batch.next_weights.push(if state < steps.len() { 1.0 } else { 0.0 });
@@ -166,13 +165,13 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the batch with the `importance` of its rows.
+    /// Returns the batch with the `importance` of each row.
     pub(super) fn batch(self, importance: Vec<f32>) -> UnrolledBatch {
         UnrolledBatch { importance, ..self.batch }
     }
 
-    /// Plays the steps of a segment from its position, as far as targets depend on the rules: policies and actions of
-    /// the unrolled steps must be legal, and where there are two players, each step has its own.
+    /// Plays the steps of a segment as far as targets depend on the rules: policies and actions of the unrolled steps
+    /// must be legal, and with two players every step is played to find the player to move.
     ///
     /// Observes the states after the unrolled actions, where the batch holds them.
     fn line<G: Game>(
@@ -226,7 +225,7 @@ impl Rows {
         Ok(Line { played, end, ending })
     }
 
-    /// Values `[K + 1]` and rewards `[K]` of an episode that is scored by its outcome.
+    /// Returns the values `[K + 1]` and rewards `[K]` of an episode scored by outcome.
     fn by_outcome(&self, line: &Line, outcome: Outcome) -> (Vec<ValueTarget>, Vec<f32>) {
         let Unroll { unroll_steps, search_value_share: share, .. } = self.unroll;
         let Line { played, ending, .. } = line;
@@ -249,7 +248,7 @@ impl Rows {
         ((0..=unroll_steps).map(value).collect(), (0..unroll_steps).map(reward).collect())
     }
 
-    /// Values `[K + 1]` and rewards `[K]` of an episode that is scored by its rewards.
+    /// Returns the values `[K + 1]` and rewards `[K]` of an episode scored by rewards.
     fn by_rewards(&self, line: &Line, ply: usize) -> Result<(Vec<ValueTarget>, Vec<f32>), String> {
         let Unroll { unroll_steps, td_steps, discount, .. } = self.unroll;
         let Line { played, end, .. } = line;

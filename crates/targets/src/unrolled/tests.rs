@@ -93,7 +93,7 @@ fn a_return_that_meets_a_random_move_goes_on_to_the_next_search() {
     let batch = row_of(&course, 0, unroll(3, 1, 1.0));
     assert_eq!(batch.values, [1.0 + 2.0 + 4.0 + 80.0, 2.0 + 4.0 + 80.0, 4.0 + 80.0, 8.0 + 160.0]);
     assert_eq!((batch.policy_weights, batch.value_weights), (vec![1.0, 0.0, 0.0, 1.0], vec![1.0; 4]));
-    // A sample may begin with a random move.
+    // A sample may start with a random move.
     assert_eq!(row_of(&course, 2, unroll(1, 1, 1.0)).values, [4.0 + 80.0, 8.0 + 160.0]);
 }
 
@@ -101,12 +101,12 @@ fn a_return_that_meets_a_random_move_goes_on_to_the_next_search() {
 fn a_return_without_a_search_at_its_end_is_shorter_or_missing() {
     let steps = vec![searched(1.0, 10.0), searched(2.0, 20.0), opening(4.0), opening(8.0), opening(16.0)];
     let course = Course::of_one_player(steps, FINISHED);
-    // The segment holds the steps 0 to 3. No search is at hand behind the second.
+    // The segment holds the steps 0 to 3. No search is at hand after the second.
     let batch = row_of(&course, 0, unroll(1, 2, 1.0));
     assert_eq!((batch.values, batch.value_weights), (vec![1.0 + 20.0, 0.0], vec![1.0, 0.0]));
 }
 
-/// The return by its recursion, as the first player sees it: `f(t) = r + γ f(t + 1)` until n rewards are summed and a
+/// The return by the recursion `f(t) = r + γ f(t + 1)`, as the first player sees it, until n rewards are summed and a
 /// search gives the rest.
 fn future(course: &Course, seen: usize, step: usize, left: usize, discount: f64) -> Option<f64> {
     let for_first = |value: f32| match course.players[step] {
@@ -128,7 +128,7 @@ fn future(course: &Course, seen: usize, step: usize, left: usize, discount: f64)
     }
 }
 
-/// The value target of a step for its player, from the steps before `seen`.
+/// The value target of a step for the player who chooses it, from the steps before `seen`.
 fn expected_value(course: &Course, seen: usize, step: usize, unroll: Unroll) -> Option<f64> {
     let longest = if unroll.td_steps == MONTE_CARLO { usize::MAX } else { unroll.td_steps };
     let shorter = || {
@@ -140,7 +140,7 @@ fn expected_value(course: &Course, seen: usize, step: usize, unroll: Unroll) -> 
     Some(if course.players[step] == Player::First { value } else { -value })
 }
 
-/// Compares a row with the course that it was made of; returns whether it shows the image under the second symmetry.
+/// Compares a row with the course that it was made of; returns true if it shows the image under the second symmetry.
 fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> bool {
     let length = course.steps.len();
     let tail = if unroll.td_steps == MONTE_CARLO { length } else { unroll.td_steps };
@@ -172,7 +172,7 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
         if index == unroll.unroll_steps {
             continue;
         }
-        // Behind the end the last observation is repeated, without a weight.
+        // After the end the last observation is repeated, without a weight.
         let after = [observation[0], (step + 1).min(length) as f32];
         let expected = if is_exchanged { [after[1], after[0]] } else { after };
         assert_eq!(next[2 * index..][..2], expected, "{context}");
@@ -201,8 +201,8 @@ fn expected_value_at(course: &Course, seen: usize, step: usize, unroll: Unroll) 
     }
 }
 
-/// 4,000 random courses: one or two players who need not alternate, both ends, random moves anywhere, any position, K
-/// from 0 to 8, n from 0 to 14, γ from 0.5 to 1.
+/// Draws 4,000 random courses: one or two players who need not alternate, both ends, random moves anywhere, any
+/// position, K from 0 to 8, n from 0 to 14, γ from 0.5 to 1.
 #[test]
 fn targets_agree_with_a_float64_reference_on_random_episodes() {
     let mut rng = ChaCha8Rng::seed_from_u64(23);
@@ -280,7 +280,8 @@ fn each_row_keeps_the_importance_of_its_sample() {
     assert_eq!((built.rows, batch.importance.as_slice()), (vec![1], &[0.75][..]));
 }
 
-/// A sample of Connect Four: the episode of these columns, of which the last one's search has this policy and value.
+/// A sample of Connect Four: an episode of these columns. Each search has a policy on the column played and the value
+/// 0.5.
 fn sample_of_board(columns: &[u16], ply: usize, outcome: Outcome) -> Sample {
     let step = |&column: &u16| Step {
         action: Action(column),

@@ -1,4 +1,4 @@
-//! An environment for tests, whose episodes take any course: players, rewards, searches and the end are given.
+//! An environment for tests, with freely given episodes: players, rewards, searches and the end.
 
 use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory, TrajectoryId};
 use game::{
@@ -8,7 +8,7 @@ use game::{
 use rand::{Rng, RngExt};
 use weights::WeightsVersion;
 
-/// The number of actions. The last one is never legal.
+/// Number of actions. The last action is never legal.
 pub(super) const ACTIONS: usize = 4;
 
 /// The environment of one episode.
@@ -22,7 +22,7 @@ pub(super) struct Course {
     pub(super) episode: Episode,
 }
 
-/// The seed of an episode and the number of its actions so far.
+/// The seed of an episode and the number of actions so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Position {
     seed: u64,
