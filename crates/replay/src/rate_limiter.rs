@@ -5,30 +5,30 @@ use crate::settings::invalid;
 /// Keeps the ratio of samples to inserts within a band: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted
 /// in items.
 ///
-/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor `inserted ·
-/// samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts wait for the
-/// learner; below, samples wait for the actors. Checking is separate from counting, so that the caller can include
-/// items in flight to the disk, and check only the first of several items that are inserted together: the others may
-/// then exceed the band.
+/// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor
+/// `inserted · samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts
+/// wait for the learner; below, samples wait for the actors. Checking is separate from counting, so that the caller can
+/// include items on the way to disk. The caller may also check only the first of several items that are inserted
+/// together: the rest may then exceed the band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
     counts: RateLimiterCounts,
 }
 
-/// The settings of the limiter.
+/// Settings of the limiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateLimiterSettings {
-    /// The average number of times that an item is drawn over its lifetime; above zero.
+    /// Average number of draws of an item until it is removed; above zero.
     pub samples_per_insert: f64,
-    /// The number of items that must be held before any may be drawn; at least one.
+    /// Number of items that must be held before any may be drawn; at least one.
     pub min_items: u64,
-    /// The tolerated deviation from the ratio in either direction before one side waits, in samples; at least `max(1,
-    /// samples_per_insert)`.
+    /// Tolerated deviation from the ratio in either direction before one side waits, in samples; at least
+    /// `max(1, samples_per_insert)`.
     pub error_items: f64,
 }
 
-/// The limiter's counters, in items.
+/// Counters of the limiter, in items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimiterCounts {
     /// Items ever inserted.
@@ -39,15 +39,15 @@ pub struct RateLimiterCounts {
     pub sampled: u64,
 }
 
-/// The reason for which one side has to wait.
+/// The reason why one side has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Wait {
-    /// The table does not yet hold its minimum.
+    /// The table does not yet hold the minimum.
     #[error("the table holds {held} of the {min_items} items that sampling needs")]
     MinItems {
-        /// The number of items held.
+        /// Number of items held.
         held: u64,
-        /// The minimum number of items.
+        /// Minimum number of items.
         min_items: u64,
     },
     /// The learner is ahead: more inserts must come first.
@@ -86,7 +86,8 @@ impl RateLimiterSettings {
     /// Checks the range of each setting.
     ///
     /// # Errors
-    /// The first setting out of range. If `error_items` is too small, both sides could wait for each other forever.
+    /// [`Invalid`] names the first setting that is out of range. If `error_items` is too small, both sides could wait
+    /// for each other forever.
     pub fn check(self) -> Result<Self, Invalid> {
         let Self { samples_per_insert, min_items, error_items: error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
@@ -122,9 +123,9 @@ impl RateLimiter {
     }
 
     /// Changes the settings, which must have passed [`RateLimiterSettings::check`], and keeps the counts: the limiter
-    /// decides as if the settings had been in force from the beginning.
+    /// decides as if the settings had been in force from the start.
     ///
-    /// Late in a run, another ratio moves the cursor far outside its band, since it applies to all items ever inserted:
+    /// Late in a run, another ratio moves the cursor far outside the band, since it applies to all items ever inserted:
     /// a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
     pub fn change(&mut self, settings: RateLimiterSettings) {
         self.settings = settings;
@@ -185,7 +186,7 @@ impl RateLimiter {
     /// Reverts the deletion of `items` items that may be drawn again, such as after a release from quarantine.
     ///
     /// Only the number of items held grows. The cursor does not change, because the deletion did not change it either:
-    /// the items still count as inserted, and other items were sampled in their place.
+    /// the items still count as inserted, and other items were sampled instead.
     ///
     /// # Panics
     /// If more are restored than were deleted.

@@ -3,23 +3,23 @@ use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-/// The full range of sequences of an epoch: nothing of it is new.
+/// The interval of a whole epoch: no sequence in it is new.
 const WHOLE: (u64, u64) = (0, u64::MAX);
 
-/// The maximum number of epochs of an actor, which bounds the work of an insert; an actor begins one with each start.
+/// Maximum number of epochs per actor: bounds the work of an insert. An actor begins an epoch with each start.
 const EPOCHS_MAX: usize = 1024;
 
-/// The part of the actors that is forgotten at once: the search for them then costs little for each new actor.
+/// One in this many actors is forgotten at once, so that the search for them costs little for each new actor.
 const FORGOTTEN_PART: usize = 16;
 
-/// The bounds of [`SeenIds`].
+/// Bounds of [`SeenIds`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeenLimits {
-    /// The maximum number of actors; beyond it, those with the fewest ids are forgotten. At least 1.
+    /// Maximum number of actors; beyond it, the actors with the fewest ids are forgotten. At least 1.
     pub actors_max: usize,
-    /// The number of intervals that all actors share evenly.
+    /// Number of intervals that all actors share evenly.
     pub intervals: usize,
-    /// The share of an actor, however many there are. At least 1.
+    /// Minimum number of intervals for each actor, however many actors there are. At least 1.
     pub actor_intervals_min: usize,
 }
 
@@ -29,7 +29,7 @@ impl SeenLimits {
 }
 
 impl Default for SeenLimits {
-    /// Four times as many actors as a server has streams. The intervals take a third of the largest record of the log
+    /// Four times as many actors as a server has streams. The intervals take a third of the largest record in the log
     /// and some ten megabytes of memory.
     fn default() -> Self {
         Self { actors_max: 1 << 14, intervals: 1 << 17, actor_intervals_min: 8 }
@@ -38,11 +38,11 @@ impl Default for SeenLimits {
 
 /// The ids of all trajectories ever inserted, kept after the trajectories are removed, so that each insert counts once.
 ///
-/// Actors number their trajectories consecutively, so the sequences of one epoch merge into a single interval, and
-/// memory grows with the number of gaps, not of trajectories. [`SeenLimits`] bounds it whatever clients send: an actor
-/// has its share of all intervals, and beyond that its lowest gaps are closed and its lowest epochs are retired, whose
-/// ids then count as inserted. An actor that follows the protocol has few gaps, and would have to be away for as many
-/// restarts as its share to send an id of a retired epoch.
+/// Actors number trajectories consecutively, so the sequences of one epoch merge into a single interval, and memory
+/// grows with the number of gaps, not of trajectories. [`SeenLimits`] bounds memory whatever clients send: beyond an
+/// actor's share of all intervals, the lowest gaps of the actor are closed and the lowest epochs are retired. Ids in
+/// closed gaps and retired epochs count as inserted. An actor that follows the protocol has few gaps. To send an id of
+/// a retired epoch, it would have to be away for as many restarts as the share has intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenIds {
     limits: SeenLimits,
@@ -52,10 +52,10 @@ pub struct SeenIds {
 /// The ids of one actor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Epochs {
-    /// The intervals of sequences of each epoch, from first to last; disjoint and not adjacent. An epoch whose interval
-    /// is [`WHOLE`] is the lowest one, and retired with all epochs below it.
+    /// The intervals of sequences of each epoch, from first to last; disjoint and not adjacent. A [`WHOLE`] epoch is
+    /// the lowest, and is retired with all epochs below it.
     epochs: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// The number of all intervals.
+    /// Total number of intervals.
     intervals: usize,
 }
 
@@ -72,8 +72,8 @@ impl SeenIds {
         self.actors.get(&id.actor).is_some_and(|epochs| epochs.contains(id.epoch, id.sequence))
     }
 
-    /// Adds `id`; returns false if it was inserted before. If the actor then has more than its share of intervals, the
-    /// lowest gap of the epoch with the most gaps is closed, or, without any gap, its lowest epoch is retired.
+    /// Adds `id`; returns false if it was inserted before. If the actor then exceeds the share of intervals, the lowest
+    /// gap of the epoch with the most gaps is closed, or, without any gap, the actor's lowest epoch is retired.
     pub fn insert(&mut self, id: TrajectoryId) -> bool {
         if self.contains(id) {
             return false;
@@ -90,7 +90,7 @@ impl SeenIds {
         true
     }
 
-    /// Makes room for a new actor, if there are too many; the others shrink if their share was larger.
+    /// Makes room for a new actor if there are too many, and shrinks the other actors if the share of each falls.
     fn welcome(&mut self, actor: u64, share: usize) {
         if self.actors.len() > self.limits.actors_max {
             self.forget(self.actors.len().div_ceil(FORGOTTEN_PART), Some(actor));
@@ -116,7 +116,8 @@ impl SeenIds {
         self.actors.values_mut().for_each(|epochs| epochs.shrink_to(share));
     }
 
-    /// Forgets the actors with the fewest ids, which a client can invent at the lowest cost. Their ids count as new.
+    /// Forgets the actors with the fewest ids, which a client can invent at the lowest cost. Ids of these actors count
+    /// as new.
     fn forget(&mut self, count: usize, except: Option<u64>) {
         if count == 0 {
             return;
@@ -135,7 +136,7 @@ impl SeenIds {
         (intervals / self.actors.len().next_power_of_two()).max(actor_intervals_min)
     }
 
-    /// Returns the highest epoch of the ids of `actor`; `None` if there are none.
+    /// Returns the highest epoch among the ids of `actor`; `None` if there are none.
     #[must_use]
     pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
         self.actors.get(&actor)?.epochs.last_key_value().map(|(&epoch, _)| epoch)
@@ -165,7 +166,7 @@ impl Epochs {
         self.epochs.first_key_value().is_some_and(|(&lowest, first)| epoch <= lowest && is_whole(first))
     }
 
-    /// Returns the number of ids, with those that count as inserted.
+    /// Returns the number of ids, including ids that only count as inserted.
     fn ids(&self) -> u64 {
         let intervals = self.epochs.values().flatten();
         intervals.fold(0, |ids: u64, (&first, &last)| ids.saturating_add(last - first).saturating_add(1))
@@ -215,7 +216,7 @@ impl Epochs {
         true
     }
 
-    /// Retires the lowest epoch that is not retired, unless no other is left; returns false if none is.
+    /// Retires the lowest epoch that is not retired, unless it is the only one; returns false if nothing was retired.
     fn retire_lowest(&mut self) -> bool {
         let mut open = self.epochs.iter().filter(|(_, intervals)| !is_whole(intervals)).map(|(&epoch, _)| epoch);
         let (Some(lowest), Some(_)) = (open.next(), open.next()) else { return false };
@@ -334,7 +335,7 @@ mod tests {
                 let was_new = !seen.contains(id);
                 prop_assert_eq!(seen.insert(id), was_new);
                 prop_assert!(seen.contains(id));
-                // The highest epoch of an actor is kept beside its retired ones.
+                // The highest epoch of an actor is kept next to retired epochs.
                 prop_assert!(total(&seen) <= FEW.intervals + FEW.actors_max);
                 let mut read = SeenIds::default();
                 seen.intervals().for_each(|(actor, epoch, sequences)| read.insert_interval(actor, epoch, sequences));

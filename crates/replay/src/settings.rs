@@ -1,28 +1,28 @@
-//! The settings of a table, which determine the items that it draws and the time for which it keeps them.
+//! Settings of a table: the items to draw, and the time for which to keep them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use experience::Invalid;
 
-/// The settings of a [`Table`](crate::Table); all of them may change while it holds trajectories.
+/// Settings of a [`Table`](crate::Table); all of them may change while it holds trajectories.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableSettings {
-    /// The rule that chooses the next item of the window.
+    /// Rule that chooses the next item of the window.
     pub selector: Selector,
-    /// The window of the draws, and the capacity in items.
+    /// Window of the draws, and the capacity in items.
     pub window: Window,
-    /// The rules by which trajectories are removed before the capacity is reached.
+    /// Rules by which trajectories are removed before the capacity is reached.
     pub retention: Retention,
-    /// The maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws
-    /// are not counted.
+    /// Maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws are
+    /// not counted.
     pub max_times_sampled: Option<NonZeroU32>,
-    /// True if equal positions count once: the n items of a position have weight `log2 n + 1` together. Uniform draws
-    /// only.
+    /// True if equal positions count once: n items with the same position have weight `log2 n + 1` together. Uniform
+    /// draws only.
     pub merge_positions: bool,
-    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of its search (KataGo, Wu
-    /// 2020): `(1 - s) + s · surprise / mean`, at most 8, by the mean of its trajectory, which keeps its weight.
-    /// Uniform draws only.
+    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of the search (KataGo, Wu
+    /// 2020). The weight is `(1 - s) + s · surprise / mean`, at most 8, with the mean over the trajectory; the
+    /// trajectory as a whole keeps the same weight. Uniform draws only.
     pub surprise_share: f64,
 }
 
@@ -38,7 +38,7 @@ impl TableSettings {
     /// Validates selector, window and weights; any retention is valid.
     ///
     /// # Errors
-    /// The first parameter out of range.
+    /// [`Invalid`] names the first parameter that is out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         self.selector.check()?;
         self.window.check()?;
@@ -52,7 +52,7 @@ impl TableSettings {
         Ok(self)
     }
 
-    /// Returns true if items have weights by their positions or surprises.
+    /// Returns true if items are weighted by position or surprise.
     pub(crate) fn is_weighted(&self) -> bool {
         self.merge_positions || self.surprise_share > 0.0
     }
@@ -63,7 +63,7 @@ impl TableSettings {
     }
 }
 
-/// Returns the error of a parameter out of range, with its key in the settings of a table.
+/// Returns the error for a parameter that is out of range, with the key in a table's settings.
 pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.into() }
 }
@@ -79,7 +79,7 @@ pub enum Selector {
     /// Draws items with a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al.
     /// 2016).
     Prioritised {
-        /// α, the exponent of priorities: finite, at least 0. At 0 all items have the same probability, even those with
+        /// α, the exponent of priorities: finite, at least 0. At 0 all items have the same probability, even with
         /// priority 0.
         exponent: f64,
     },
@@ -103,7 +103,7 @@ impl Selector {
     /// Checks the range of the selector's parameter.
     ///
     /// # Errors
-    /// The parameter out of range.
+    /// [`Invalid`] names the parameter if it is out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         match self {
             Self::Prioritised { exponent } if !(exponent >= 0.0 && exponent.is_finite()) => {
@@ -129,16 +129,17 @@ impl Selector {
 /// capacity.
 ///
 /// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window holds all items;
-/// its slope is β there and decreases later. The earliest data are the worst, so the window drops them while it grows.
+/// there the slope is β, and it decreases later. The earliest data are the worst, so the window drops them while it
+/// grows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// c: the number of items up to which the window holds all items; at least one.
+    /// c, the number of items up to which the window holds all items; at least one.
     pub items_min: u64,
-    /// α: in `(0, 1]`; one makes the growth linear.
+    /// α, the exponent of the growth, in `(0, 1]`; one makes the growth linear.
     pub exponent: f64,
-    /// β: in `(0, 1]`; the number of items by which the window grows for each new item, at `c`.
+    /// β, in `(0, 1]`: the growth of the window per new item, at `c`.
     pub slope: f64,
-    /// The capacity, beyond which older items are removed; at least `items_min`.
+    /// Capacity in items, beyond which older items are removed; at least `items_min`.
     pub capacity_items: u64,
 }
 
@@ -146,7 +147,7 @@ impl Window {
     /// Checks the ranges of all four parameters.
     ///
     /// # Errors
-    /// The first parameter out of range.
+    /// [`Invalid`] names the first parameter that is out of range.
     pub fn check(self) -> Result<Self, Invalid> {
         let Self { items_min, exponent, slope, capacity_items } = self;
         let share = |x: f64| x > 0.0 && x <= 1.0;
@@ -166,7 +167,7 @@ impl Window {
         Ok(self)
     }
 
-    /// Returns the number of newest items that may be drawn once `inserted_items` have ever been inserted.
+    /// Returns the number of newest items that may be drawn after `inserted_items` inserts.
     ///
     /// At most the number of inserted items, because α and β are at most one; at least one item once one was inserted.
     #[must_use]
@@ -183,19 +184,19 @@ impl Window {
     }
 }
 
-/// The bounds on the trajectories that a table keeps, in addition to the capacity of its [`Window`]; all of them apply.
+/// Bounds on the trajectories that a table keeps, in addition to the capacity of the [`Window`]; all of them apply.
 ///
 /// Trajectories are removed as a whole and oldest first, so a trajectory beyond a bound stays while an older one is
 /// within all bounds. The newest trajectory always stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// The maximum time since the insert of a trajectory. `None`: unlimited.
+    /// Maximum time since the insert of a trajectory. `None`: unlimited.
     pub age_max: Option<Duration>,
-    /// The maximum size of all trajectories held in bytes, as
-    /// [`Table::trajectory_bytes`](crate::Table::trajectory_bytes) counts them. `None`: limited by the capacity only.
+    /// Maximum total size of the trajectories held in bytes, as counted by
+    /// [`Table::trajectory_bytes`](crate::Table::trajectory_bytes). `None`: limited by the capacity only.
     pub trajectory_bytes_max: Option<u64>,
-    /// The maximum number of weights versions by which the last step of a trajectory may be behind the newest, as set
-    /// by [`Table::hold_to_newest`](crate::Table::hold_to_newest). `None`: unlimited.
+    /// Maximum number of weights versions by which the last step of a trajectory may be behind the newest, as set by
+    /// [`Table::hold_to_newest`](crate::Table::hold_to_newest). `None`: unlimited.
     pub lag_versions_max: Option<u64>,
 }
 
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// KataGo's paper, appendix C: 250 k at the start and about 22 M of 241 M samples at the end of its main run.
+    /// KataGo's paper, appendix C: 250 k at the start, and about 22 M of 241 M samples at the end of the main run.
     #[test]
     fn the_window_of_katagos_main_run_ends_near_22_million_of_241_million() {
         let items = katago().items(241_000_000);

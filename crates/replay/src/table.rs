@@ -23,13 +23,12 @@ pub use memory::Expected;
 use positions::PositionCounts;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
-/// The number of the entry of each trajectory. The map is never iterated, so its unseeded hashes cannot affect any
-/// order.
+/// Entry number by trajectory id. The map is never iterated, so the unseeded hashes cannot affect any order.
 type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 
 /// A replay table: holds trajectories, oldest first, and samples from the items in the window.
 ///
-/// Each trajectory stores the number of its first item, so the items form one sequence, of which the window is a
+/// Each trajectory stores the number of the first item in it, so the items form one sequence with the window as a
 /// suffix. Removal from the front and insertion at the back do not change the numbers. Items that are in quarantine or
 /// exhausted are not part of the window, which extends further back instead.
 ///
@@ -39,46 +38,46 @@ type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 /// Draws do not read the content of trajectories, and are looked up in groups, since the cost of draws in a large table
 /// is memory latency.
 ///
-/// The caller must insert each trajectory only once, which it can check with [`SeenIds`](crate::SeenIds). Several
-/// tables may share trajectories: each counts their bytes.
+/// The caller must insert each trajectory only once, which it can check with [`SeenIds`](crate::SeenIds). If several
+/// tables share a trajectory, each table counts the bytes.
 ///
-/// A restart repeats all earlier inserts, quarantines and priority updates in their order, and then calls
+/// A restart repeats all earlier inserts, quarantines and priority updates in order, and then calls
 /// [`Table::remember`]. The number of draws of each item is not saved: after a restart, every item may be drawn the
 /// maximum number of times again.
 #[derive(Debug)]
 pub struct Table {
     settings: TableSettings,
     entries: VecDeque<Entry>,
-    /// The number of the next item.
+    /// The number that the next item gets.
     end: u64,
     /// The number of items that may be drawn, in the window or not.
     items: u64,
-    /// The number of items of all trajectories held, including those that may not be drawn.
+    /// The total number of items in trajectories held, including items that may not be drawn.
     held_items: u64,
     /// The weights of items; `None` if draws are uniform and not counted.
     tree: Option<Tree>,
-    /// The index of trajectories, kept once priorities are used or a trajectory is revised: without it, each of these
-    /// would search all trajectories.
+    /// The index of trajectories, kept once priorities are used or a trajectory is revised: without it, each use would
+    /// search all trajectories.
     index: Option<Index>,
     /// The number of items of each position; `None` unless equal positions are merged.
     positions: Option<PositionCounts>,
-    /// The number of entries ever removed, which converts a position in the deque into a permanent number.
+    /// The number of entries ever removed, which converts an index in the deque into a permanent number.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
     /// The weights versions of the trajectories that are not in quarantine.
     versions: Versions,
     /// The newest version that the learner announced; zero before that, when no trajectory is behind it. The versions
-    /// of trajectories do not count: one faulty actor would make all others stale.
+    /// of trajectories do not count: one faulty actor would make the trajectories of all other actors stale.
     newest_published: WeightsVersion,
-    /// The weights version whose items have weight one in the tree.
+    /// The weights version that gives items weight one in the tree.
     base: WeightsVersion,
     /// The highest priority ever set; zero if none was.
     priority_max: f64,
     totals: TableTotals,
     quarantined: usize,
-    /// The size of the trajectories held, in bytes.
+    /// The total size of trajectories held, in bytes.
     trajectory_bytes: u64,
-    /// The size of the per-item state of the trajectories held, in bytes.
+    /// The total size of per-item state, in bytes.
     mark_bytes: u64,
 }
 
@@ -110,27 +109,28 @@ impl Table {
         table
     }
 
-    /// Sets the newest weights version, by which the next insert or [`Table::expire`] decides which trajectories are
-    /// too far behind. It may be lower than before, if a learner resumed from an older checkpoint.
+    /// Sets the newest weights version, by which the next insert or [`Table::expire`] finds trajectories that are too
+    /// far behind. It may be lower than before, if a learner resumed from an older checkpoint.
     pub fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.newest_published = version;
     }
 
-    /// Returns true if the bound on lag rejects a trajectory whose last step was searched by this version.
+    /// Returns true if the bound on lag rejects a trajectory with a last step searched by this version.
     #[must_use]
     pub fn is_stale(&self, version: WeightsVersion) -> bool {
         let lag = self.newest_published.0.saturating_sub(version.0);
         self.settings.retention.lag_versions_max.is_some_and(|lag_max| lag > lag_max)
     }
 
-    /// Sets the totals to those before a restart, which include trajectories that were not read back.
+    /// Restores the totals from before a restart, which include trajectories that were not read back.
     pub fn remember(&mut self, totals: TableTotals) {
         self.totals.trajectories = self.totals.trajectories.max(totals.trajectories);
         self.totals.items = self.totals.items.max(totals.items);
     }
 
-    /// Inserts a trajectory that was never inserted before, and removes the trajectories beyond a bound. Its items get
-    /// the highest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1), or 1 if that is 0.
+    /// Inserts a trajectory that was never inserted before, and removes the trajectories beyond a bound. The new items
+    /// get the highest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1), or 1 if that is
+    /// 0.
     ///
     /// `now` is the time since any fixed moment. A trajectory without items is held until it is the oldest.
     pub fn insert(&mut self, trajectory: Trajectory, now: Duration) -> Insertion {
@@ -275,9 +275,8 @@ impl Table {
         self.end = number;
     }
 
-    /// Removes the trajectories that are beyond a bound at `now`, oldest first: those without an item among the newest
-    /// `capacity_items`, those beyond [`Retention`], and those whose items are all exhausted. Every insert does this
-    /// too.
+    /// Removes the trajectories that are beyond a bound at `now`, oldest first: trajectories without an item among the
+    /// newest `capacity_items`, beyond [`Retention`], or with exhausted items only. Every insert does this too.
     ///
     /// Items that may not be drawn count towards the capacity, which bounds memory and log even while a quarantined
     /// actor continues to send.
@@ -300,7 +299,7 @@ impl Table {
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
-    /// Updates all other state after an entry was removed from the front.
+    /// Updates all other state after removal of an entry from the front.
     fn forget(&mut self, entry: &Entry) -> Removed {
         let id = entry.trajectory.id();
         self.entries_removed += 1;
@@ -318,13 +317,13 @@ impl Table {
         ItemWeights::new(&self.settings, self.base)
     }
 
-    /// Returns the totals of all inserts.
+    /// Returns the totals of all inserts, including removed trajectories.
     #[must_use]
     pub fn totals(&self) -> TableTotals {
         self.totals
     }
 
-    /// Returns the number of trajectories held, including quarantined ones.
+    /// Returns the number of trajectories held, including quarantined trajectories.
     #[must_use]
     pub fn trajectories(&self) -> usize {
         self.entries.len()
@@ -342,14 +341,14 @@ impl Table {
         self.items
     }
 
-    /// Returns the number of items of all trajectories held, including those that may not be drawn; the capacity bounds
-    /// it.
+    /// Returns the total number of items in trajectories held, including items that may not be drawn; the capacity
+    /// bounds it.
     #[must_use]
     pub fn held_items(&self) -> u64 {
         self.held_items
     }
 
-    /// Returns the number of items in the window, some of which may have a weight of zero.
+    /// Returns the number of items in the window, including items with a weight of zero.
     #[must_use]
     pub fn window_items(&self) -> u64 {
         self.settings.window.items(self.totals.items).min(self.items)
@@ -379,7 +378,7 @@ impl Table {
     }
 }
 
-/// The number of trajectories of each weights version; a few hundred versions at any number of trajectories.
+/// Number of trajectories per weights version; a few hundred versions at any number of trajectories.
 #[derive(Debug, Default)]
 struct Versions {
     trajectories: BTreeMap<WeightsVersion, u64>,

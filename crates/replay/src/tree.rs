@@ -6,13 +6,13 @@ const BLOCK: usize = 16;
 /// A tree with one place for every item of a table, oldest first, that computes the sums of a suffix for sampling.
 ///
 /// Places have consecutive numbers that are never reused, and are stored in a ring buffer, which doubles when it is
-/// full. Blocks of leaves are the lowest level of a binary tree of [`Summary`]: every change recomputes the nodes above
-/// it from their children, so that no rounding error accumulates in a sum. All operations are O(log places). Start with
-/// [`Tree::pick`], the sampling of prioritised replay (Schaul et al. 2016, appendix B.2.1).
+/// full. Leaf blocks form the lowest level of a binary tree of [`Summary`]. Every change recomputes all nodes
+/// above the block from child nodes, so that no rounding error accumulates in a sum. All operations are O(log places).
+/// Start with [`Tree::pick`], the sampling of prioritised replay (Schaul et al. 2016, appendix B.2.1).
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The ring of leaves: their number is a power of two and at least a block; place `n` is at index `n` modulo that
-    /// number.
+    /// The ring of leaves. The length is a power of two and at least a block; place `n` is at index `n` modulo the
+    /// length.
     leaves: Vec<Leaf>,
     /// The inner nodes: the root is at index 1, the children of `n` are at `2n` and `2n + 1`, and each node of the last
     /// half is the parent of one block.
@@ -127,7 +127,7 @@ impl Tree {
         self.leaves.capacity() * size_of::<Leaf>() + self.nodes.capacity() * size_of::<Summary>()
     }
 
-    /// Returns the size that the tree has once this number of places is in use, in bytes.
+    /// Returns the size in bytes of a tree with this number of places in use.
     pub(crate) fn bytes_of(&self, places: u64) -> u64 {
         let leaves = places.next_power_of_two().max(self.leaves.len() as u64);
         leaves * size_of::<Leaf>() as u64 + 2 * leaves / BLOCK as u64 * size_of::<Summary>() as u64
@@ -177,7 +177,7 @@ impl Tree {
         }
     }
 
-    /// Recomputes every node above these leaves from its children.
+    /// Recomputes every node above these leaves from the child nodes.
     fn sum_up_leaves(&mut self, leaves: Range<usize>) {
         let mut first = self.blocks() + leaves.start / BLOCK;
         let mut last = self.blocks() + (leaves.end - 1) / BLOCK;

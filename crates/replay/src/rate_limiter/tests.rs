@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Runs a script of `insert`, `sample`, `delete` and `restore` of one item each (`insert 3` for three) on a new
-/// limiter. Operations marked `ok` must be allowed and are counted; those marked `wait` must be blocked.
+/// limiter. Operations marked `ok` must be allowed and are counted; operations marked `wait` must be blocked.
 fn check(settings: RateLimiterSettings, script: &str) {
     let mut limiter = RateLimiter::new(settings);
     for (at, line) in script.split('|').map(str::trim).enumerate() {
@@ -60,7 +60,7 @@ fn a_batch_waits_for_all_of_its_items() {
     check(ratio(1.0, 4, 2.0), "insert 4 ok | sample 3 wait | sample 2 ok | sample wait | insert ok | sample ok");
 }
 
-/// As in Reverb, a table may fall below its minimum again when items are removed from it.
+/// As in Reverb, a table may fall below the minimum again when items are removed.
 #[test]
 fn deleting_below_the_minimum_makes_samples_wait_again() {
     check(ratio(1.0, 2, 9.0), "insert 2 ok | sample ok | delete ok | sample wait | insert ok | sample ok");
@@ -161,7 +161,7 @@ proptest! {
         }
     }
 
-    /// As in the server, a trajectory is inserted as a whole as soon as its first item may be.
+    /// As in the server, a whole trajectory is inserted as soon as the first item may be.
     #[test]
     fn the_cursor_leaves_the_band_by_the_other_items_of_one_trajectory_at_most(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
@@ -198,7 +198,7 @@ proptest! {
         let batch = settings.batch_items_max();
         for (insert, items) in script {
             prop_assert!(limiter.can_insert(1).is_ok() || limiter.can_sample(batch).is_ok(), "{:?}", limiter);
-            // As in the server, a trajectory is inserted as a whole as soon as its first item may be.
+            // As in the server, a whole trajectory is inserted as soon as the first item may be.
             if insert && limiter.can_insert(1).is_ok() {
                 limiter.insert(items);
             }

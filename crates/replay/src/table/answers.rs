@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use experience::{Sample, Trajectory, TrajectoryId, WeightsVersion};
 
-/// The totals of all inserts, including removed trajectories.
+/// Totals of all inserts, including removed trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableTotals {
     /// Trajectories ever inserted.
     pub trajectories: u64,
-    /// The items of these trajectories.
+    /// Items of these trajectories.
     pub items: u64,
 }
 
@@ -15,22 +15,22 @@ pub struct TableTotals {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the limiter counts what came in and what left"]
 pub struct Insertion {
-    /// The number of items of the trajectory.
+    /// Number of items of the trajectory.
     pub items: u64,
-    /// The number of its items that may not be drawn because its actor is in quarantine: all or none. They count as
+    /// Number of these items that may not be drawn because the actor is in quarantine: all or none. They count as
     /// inserted and deleted.
     pub quarantined_items: u64,
-    /// The trajectories that were removed because they exceeded a bound.
+    /// Trajectories that were removed because they exceeded a bound.
     pub removed: Vec<Removed>,
 }
 
 /// A trajectory that was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// The id of the trajectory.
+    /// Id of the removed trajectory.
     pub id: TrajectoryId,
-    /// The number of its items that could be drawn until now: exhausted items do not count, nor does any item of a
-    /// quarantined trajectory.
+    /// Number of items that could be drawn until now: exhausted items do not count, nor does any item of a quarantined
+    /// trajectory.
     pub items: u64,
 }
 
@@ -40,8 +40,8 @@ pub struct Removed {
 pub enum QuarantineChange {
     /// The trajectory or actor was put into quarantine, or released from it.
     Changed {
-        /// The number of items that can no longer be drawn, or can be drawn again, with the priorities they have. Items
-        /// that are also in quarantine for another reason, by id or by actor, do not count.
+        /// Number of items that can no longer be drawn, or can be drawn again with the priorities they have. Items that
+        /// are also in quarantine for another reason, by id or by actor, do not count.
         items: u64,
     },
     /// The trajectory or actor was already in quarantine, or already released.
@@ -54,29 +54,30 @@ pub enum QuarantineChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "the limiter counts what can no longer, or again, be drawn"]
 pub struct Changed {
-    /// The number of items that the new settings make exhausted.
+    /// Number of items that the new settings make exhausted.
     pub deleted_items: u64,
-    /// The number of exhausted items that the new settings allow to be drawn again.
+    /// Number of exhausted items that the new settings allow to be drawn again.
     pub restored_items: u64,
 }
 
 /// A drawn item.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// The trajectory of the item.
+    /// Trajectory of the item, shared with the table.
     pub trajectory: Trajectory,
-    /// The index of the item among the trajectory's items.
+    /// Index of the item among the items of the trajectory.
     pub item: usize,
-    /// The weights version that searched the last step of the trajectory.
+    /// Weights version that searched the last step of the trajectory.
     pub weights_version: WeightsVersion,
-    /// The probability of the draw, given the table at that moment; 1 if the selector is deterministic. Without the
-    /// weights of positions and surprises, which are part of what is learned: an importance weight must not undo them.
+    /// Probability of the draw, given the table at that moment; 1 if the selector is deterministic. The weights of
+    /// positions and surprises are left out, because they are part of what is learned: an importance weight must not
+    /// undo them.
     pub probability: f64,
-    /// The number of items in the window, including this one.
+    /// Number of items in the window, including this one.
     pub table_items: u64,
     /// True if this was the item's last draw, after which it is deleted from sampling.
     pub exhausted: bool,
-    /// The time at which the trajectory was inserted, since the epoch of the caller's clock.
+    /// Time of the trajectory's insert, since the epoch of the caller's clock.
     pub inserted: Duration,
 }
 
@@ -101,16 +102,16 @@ impl Drawn {
 /// A trajectory held by the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
-    /// The trajectory.
+    /// The trajectory as stored: after a revision, with the new searches.
     pub trajectory: &'a Trajectory,
-    /// The number of the trajectory's items that may be drawn if the window reaches them.
+    /// Number of items that may be drawn if the window reaches them.
     pub items: u64,
-    /// True if the trajectory is in quarantine, by its id or by its actor.
+    /// True if the trajectory or the actor is in quarantine.
     pub quarantined: bool,
-    /// The time of the insert, since the epoch of the caller's clock.
+    /// Time of the insert, since the epoch of the caller's clock.
     pub inserted: Duration,
-    /// The revision of its searches: 0 for those of self-play, one more after each reanalysis.
+    /// Revision of the searches: 0 for self-play, one more after each reanalysis.
     pub revision: u64,
-    /// The time of the last revision, since the epoch of the caller's clock; `None` if there was none.
+    /// Time of the last revision, since the epoch of the caller's clock; `None` if there was none.
     pub revised: Option<Duration>,
 }

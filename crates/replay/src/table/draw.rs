@@ -11,8 +11,8 @@ use crate::tree::Leaf;
 /// for memory; a group overlaps these waits. It is larger than the number of outstanding reads of a core.
 const GROUP: usize = 32;
 
-/// The range of the window's total weight within which weights by version keep their base: 2^±512, so that no
-/// significant weight is near the limits of f64.
+/// Range of the window's total weight within which weights by version keep the base: 2^±512, so that no significant
+/// weight is near the limits of f64.
 const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
 /// The distribution of the next draw; valid until the table changes.
@@ -22,7 +22,7 @@ pub(super) enum Odds {
     Even { items: u64 },
     /// This item has probability 1.
     Certain { number: u64 },
-    /// Items from the number `from` on have probabilities proportional to their weights, whose sum is above zero.
+    /// Items from the number `from` on have probabilities proportional to weight; the total `sum` is above zero.
     ByWeight { from: u64, sum: f64 },
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Pick {
     pub(super) number: u64,
     /// The probability of the choice, before the weights of positions and surprises.
     probability: f64,
-    /// The index of the item's entry, once it is located.
+    /// The index of the item's entry, set by `locate`.
     pub(super) at: usize,
 }
 
@@ -41,9 +41,9 @@ impl Table {
     /// no item, or none with a weight above zero, is left. The same rng gives the same items for any size of request;
     /// larger requests are faster.
     ///
-    /// An item's last draw deletes it from sampling. A trajectory whose items are all exhausted is still held until the
-    /// next insert or [`Table::expire`] at which it is the oldest. With counted draws, a table may run out of items in
-    /// the middle of a batch.
+    /// The last draw of an item deletes it from sampling. A trajectory with exhausted items only is still held until it
+    /// is the oldest at an insert or [`Table::expire`]. With counted draws, a table may run out of items in the middle
+    /// of a batch.
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
         // A counted draw may change the distribution of the next one, and a weighted one takes more random numbers.
         let is_weighted = self.settings.is_weighted();
@@ -110,9 +110,9 @@ impl Table {
         Pick { number, probability, at: 0 }
     }
 
-    /// Finds the entry of each pick: the last one whose first number is at most the pick's, since an entry without
-    /// items has the same first number as the next. All binary searches advance together and without branches, so that
-    /// their reads overlap.
+    /// Finds the entry of each pick: the last entry with a first number of at most the pick's number, since an entry
+    /// without items has the same first number as the next. All binary searches advance together and without branches,
+    /// so that the reads overlap.
     pub(super) fn locate(&self, picks: &mut [Pick]) {
         let mut entries = self.entries.len();
         while entries > 1 {
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Counts a draw of an item; returns true if it was the item's last.
+    /// Counts a draw of an item; returns true if it was the last.
     fn count_draw(&mut self, at: usize, item: usize) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
@@ -162,7 +162,7 @@ impl Table {
     /// Recomputes all weights, so that items of the newest weights version of the window from `from` on have weight
     /// one. O(items), once in 512 half-lives.
     fn rebase(&mut self, from: u64) {
-        // The first entry of the window may begin before the window.
+        // The first entry of the window may start before the window.
         let first = self.entries.partition_point(|entry| entry.first <= from) - 1;
         let in_window = self.entries.range(first..).filter(|entry| entry.drawable > 0);
         let newest = in_window.map(|entry| entry.last_weights_version).max();

@@ -7,7 +7,7 @@ use super::Held;
 use crate::tree::Leaf;
 use crate::{Selector, TableSettings};
 
-/// The maximum weight of an item: the sum of 10^12 of them is still finite.
+/// Maximum weight of an item: a sum over 10^12 items is still finite.
 const WEIGHT_MAX: f64 = 1e296;
 
 /// The priority of an item if none was set.
@@ -22,27 +22,27 @@ pub(super) struct Entry {
     pub(super) first: u64,
     /// The weights version that searched the last step.
     pub(super) last_weights_version: WeightsVersion,
-    /// The time of the insert, in nanoseconds since the epoch of the caller's clock.
+    /// Time of the insert, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
-    /// The revision of the searches: 0 for those of self-play.
+    /// Revision of the searches: 0 for self-play.
     pub(super) revision: u64,
-    /// The time of the last revision, in nanoseconds since the same epoch; 0 if there was none.
+    /// Time of the last revision, in nanoseconds since the same epoch; 0 if there was none.
     revised_ns: u64,
     marks: Option<Box<Marks>>,
-    /// The number of items that may be drawn.
+    /// Number of items that may be drawn.
     pub(super) drawable: u32,
-    /// True if the trajectory is in quarantine by its own id.
+    /// True if the trajectory itself is in quarantine.
     pub(super) quarantined: bool,
-    /// True if the trajectory's actor is in quarantine.
+    /// True if the actor of the trajectory is in quarantine.
     pub(super) actor_quarantined: bool,
 }
 
-/// The per-item state. Each slice is parallel to the trajectory's full plies, or empty if the settings never needed it.
+/// Per-item state. Each slice is parallel to the trajectory's full plies, or empty if the settings never needed it.
 #[derive(Debug, Default)]
 struct Marks {
     priorities: Box<[f64]>,
-    /// The ply of each item, beside its priority: updates name items by their plies, and a client may name those of
-    /// long trajectories in one request.
+    /// The ply of each item, parallel to the priorities: updates name items by ply, and one request of a client may
+    /// name every item of long trajectories.
     plies: Box<[u32]>,
     times_sampled: Box<[u32]>,
 }
@@ -86,7 +86,7 @@ impl Entry {
         (self.revision > 0).then(|| Duration::from_nanos(self.revised_ns))
     }
 
-    /// Replaces the trajectory by one with the same items, whose searches are of `revision`.
+    /// Replaces the trajectory by one with the same items and with searches of `revision`.
     pub(super) fn revise(&mut self, trajectory: Trajectory, revision: u64, now: Duration) {
         debug_assert_eq!(trajectory.full_steps(), self.items(), "a revision has the items of its trajectory");
         self.last_weights_version = trajectory.last_weights_version();
@@ -94,12 +94,12 @@ impl Entry {
         (self.revision, self.revised_ns) = (revision, nanoseconds(now));
     }
 
-    /// Returns the number of the trajectory's items, including those that may not be drawn.
+    /// Returns the number of items in the trajectory, including items that may not be drawn.
     pub(super) fn items(&self) -> usize {
         self.trajectory.full_steps()
     }
 
-    /// Returns true if the trajectory is in quarantine, by its id or by its actor.
+    /// Returns true if the trajectory or the actor is in quarantine.
     pub(super) fn is_quarantined(&self) -> bool {
         self.quarantined || self.actor_quarantined
     }
@@ -165,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// Counts a draw of an item; returns its number of draws.
+    /// Counts a draw of an item; returns the number of draws so far.
     pub(super) fn count_draw(&mut self, item: usize) -> u32 {
         let times = self.marks.as_mut().and_then(|marks| marks.times_sampled.get_mut(item));
         let times = times.expect("a table that counts draws counts them for each item");
@@ -192,12 +192,12 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The computation of items' weights under the settings.
+/// Computes the weights of items under the settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemWeights {
     selector: Selector,
     max_times_sampled: Option<NonZeroU32>,
-    /// The weights version whose items have weight one, for staleness.
+    /// The weights version that gives items weight one, for staleness.
     base: WeightsVersion,
 }
 
@@ -207,7 +207,7 @@ impl ItemWeights {
         Self { selector, max_times_sampled, base }
     }
 
-    /// Returns the size of the per-item state of this number of trajectories and items, in bytes.
+    /// Returns the size of per-item state for this number of trajectories and items, in bytes.
     pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
         let priority = if settings.selector.uses_priorities() { size_of::<f64>() + size_of::<u32>() } else { 0 };
         let draws = if settings.max_times_sampled.is_some() { size_of::<u32>() } else { 0 };
@@ -220,7 +220,7 @@ impl ItemWeights {
         self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
     }
 
-    /// Returns the tree's leaves for an entry's `items` items.
+    /// Returns the tree's leaves for the `items` items of an entry.
     pub(super) fn leaves(self, entry: &Entry, items: usize) -> impl ExactSizeIterator<Item = Leaf> + '_ {
         let staleness = self.staleness(entry);
         (0..items).map(move |item| self.leaf_of(entry, item, staleness))
@@ -238,11 +238,11 @@ impl ItemWeights {
         Leaf::new(staleness.unwrap_or_else(|| self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT))))
     }
 
-    /// Returns the weight of an item by its priority, for selectors that ignore the age of its trajectory.
+    /// Returns the weight of an item by priority, for selectors that ignore the age of a trajectory.
     fn weight(self, priority: f64) -> f64 {
         match self.selector {
             Selector::Prioritised { exponent } if priority > 0.0 => {
-                // The bounds are beyond any useful priority; the lower one ensures that an item with a priority above
+                // The bounds are beyond any useful priority; the lower bound ensures that an item with a priority above
                 // zero can be drawn.
                 libm::pow(priority, exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
@@ -252,7 +252,7 @@ impl ItemWeights {
         }
     }
 
-    /// Returns the weight of all items of an entry if the selector uses its age: `2^((version - base) / half_life)`.
+    /// Returns the weight of all items of an entry if the selector uses age: `2^((version - base) / half_life)`.
     fn staleness(self, entry: &Entry) -> Option<f64> {
         let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
         let version = entry.last_weights_version;

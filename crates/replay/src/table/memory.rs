@@ -5,20 +5,20 @@ use super::positions::PositionCounts;
 use super::{Removed, Table};
 use crate::tree::Tree;
 
-/// The buckets of a map that are full before it grows, in eighths.
+/// The part of a map's buckets that is full before it grows, in eighths.
 const INDEX_EIGHTHS: u64 = 7;
 
-/// The bytes of one bucket of an index, with its control byte.
+/// Bytes of one index bucket, including the control byte.
 const BUCKET_BYTES: u64 = (size_of::<(TrajectoryId, u64)>() + 1) as u64;
 
-/// The trajectories that are on their way into a table.
+/// Totals of the trajectories on the way into a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expected {
-    /// Their number.
+    /// Number of trajectories.
     pub trajectories: u64,
-    /// The number of their items.
+    /// Number of items in all of these trajectories.
     pub items: u64,
-    /// The maximum number of items of any trajectory.
+    /// Maximum number of items in one trajectory.
     pub items_each_max: u64,
 }
 
@@ -30,19 +30,20 @@ impl Table {
         self.trajectory_bytes + self.state_bytes()
     }
 
-    /// Returns the size of the trajectories held in bytes, including those shared with other tables.
+    /// Returns the total size of trajectories held in bytes, including trajectories shared with other tables.
     #[must_use]
     pub fn trajectory_bytes(&self) -> u64 {
         self.trajectory_bytes
     }
 
-    /// Returns the most bytes by which everything but the trajectories grows until those that are expected are inserted
-    /// and looked up: entries, tree and index grow by doubling. After many removals the index may double once more.
+    /// Returns an upper bound in bytes on the growth until the `expected` trajectories are inserted and looked up,
+    /// without the trajectories: entries, tree and index grow by doubling. After many removals the index may double
+    /// once more.
     #[must_use]
     pub fn growth(&self, expected: Expected) -> u64 {
         let Expected { trajectories, items, items_each_max } = expected;
         let capacity_items = self.settings.window.capacity_items;
-        // A table holds its capacity behind its oldest trajectory, and for a moment the newest one, too.
+        // A table holds the full capacity after the oldest trajectory, and for a moment the newest trajectory too.
         let held = self.entries.len() as u64;
         let trajectories = (held + trajectories).min(held.max(capacity_items.saturating_add(1)).saturating_add(1));
         let held_most = self.held_items.max(capacity_items.saturating_add(items_each_max));
@@ -55,7 +56,7 @@ impl Table {
         (entries + index + positions + tree + marks).saturating_sub(self.state_bytes())
     }
 
-    /// Removes the oldest trajectory, unless it is the only one.
+    /// Removes the oldest trajectory, unless it is the only one; returns `None` then.
     pub fn evict_oldest(&mut self) -> Option<Removed> {
         if self.entries.len() < 2 {
             return None;
@@ -64,7 +65,7 @@ impl Table {
         Some(self.forget(&entry))
     }
 
-    /// Returns the bytes of everything but the trajectories.
+    /// Returns the size of everything but the trajectories, in bytes.
     fn state_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);

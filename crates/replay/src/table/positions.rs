@@ -5,13 +5,13 @@ use experience::Trajectory;
 
 use super::memory;
 
-/// The number of items held of each position, which draws that merge equal positions need. The map is never iterated,
-/// so unseeded hashes cannot affect any order.
+/// Number of items held for each position, which draws that merge equal positions need. The map is never iterated, so
+/// unseeded hashes cannot affect any order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct PositionCounts(HashMap<u64, u32, BuildHasherDefault<DefaultHasher>>);
 
 impl PositionCounts {
-    /// The bytes of one bucket, with its control byte.
+    /// Bytes of one bucket, including the control byte.
     const BUCKET_BYTES: u64 = (size_of::<(u64, u32)>() + 1) as u64;
 
     pub(super) fn of<'a>(trajectories: impl Iterator<Item = &'a Trajectory>) -> Self {
@@ -34,7 +34,7 @@ impl PositionCounts {
         }
     }
 
-    /// Returns the weight of each of the n items of a position: `(log2 n + 1) / n`, as AlphaZero.jl weighs merged
+    /// Returns the weight of each item if n items share the position: `(log2 n + 1) / n`, as AlphaZero.jl weighs merged
     /// samples.
     pub(super) fn weight(&self, position: u64) -> f64 {
         let count = f64::from(self.0.get(&position).copied().unwrap_or(1));
@@ -46,7 +46,7 @@ impl PositionCounts {
         memory::buckets(self.0.capacity()) * Self::BUCKET_BYTES
     }
 
-    /// Returns the most bytes of the map with this number of items, no two of one position.
+    /// Returns the maximum size of the map in bytes with this number of items, all at different positions.
     pub(super) fn bytes_of(&self, items: u64) -> u64 {
         memory::grown_buckets(self.0.capacity(), items) * Self::BUCKET_BYTES
     }

@@ -3,12 +3,12 @@ use experience::TrajectoryId;
 use super::Table;
 use super::entry::PRIORITY_DEFAULT;
 
-/// The key of an item: never reused, because ids of trajectories are not.
+/// Key of an item: never reused, because ids of trajectories are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
-    /// The id of the trajectory.
+    /// Id of the trajectory that contains the item.
     pub trajectory: TrajectoryId,
-    /// The ply within the trajectory.
+    /// Ply of the item within the trajectory.
     pub ply: usize,
 }
 
@@ -21,27 +21,27 @@ impl std::fmt::Display for ItemKey {
 /// The outcome of a priority update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityUpdate {
-    /// The number of keys whose item has the new priority.
+    /// Number of keys that set a new priority.
     pub updated: u64,
-    /// The number of keys of items that the table does not hold.
+    /// Number of keys without an item in the table.
     pub unknown: u64,
-    /// The number of keys skipped because the selector uses no priorities.
+    /// Number of keys skipped because the selector uses no priorities.
     pub unused: u64,
 }
 
-/// The reason for which a priority is rejected.
+/// The error of a priority that is not a finite number of at least 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the priority {priority} of item {key} is not a finite number of at least 0")]
 pub struct InvalidPriority {
-    /// The key of the item.
+    /// Key of the item.
     pub key: ItemKey,
-    /// The rejected priority.
+    /// The rejected priority: negative, infinite or NaN.
     pub priority: f64,
 }
 
 impl Table {
-    /// Sets the priorities of items, including those in quarantine. Sets all of them or none; is idempotent; the later
-    /// of two priorities for one key takes effect. Has no effect if the selector uses no priorities.
+    /// Sets the priorities of items, including quarantined items: all or none, and idempotently. The later of two
+    /// priorities for one key takes effect. Has no effect if the selector uses no priorities.
     ///
     /// O(log items) for each update.
     ///

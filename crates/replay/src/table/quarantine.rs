@@ -9,7 +9,7 @@ impl Table {
         self.mark_one(id, |entry| !std::mem::replace(&mut entry.quarantined, true))
     }
 
-    /// Releases a trajectory from quarantine, with the priorities and counted draws that it has.
+    /// Releases a trajectory from quarantine, with the current priorities and counted draws.
     pub fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| std::mem::replace(&mut entry.quarantined, false))
     }
@@ -23,7 +23,7 @@ impl Table {
         self.mark_all_of(actor, |entry| !std::mem::replace(&mut entry.actor_quarantined, true))
     }
 
-    /// Releases an actor from quarantine, with all its trajectories except those in quarantine by their own id.
+    /// Releases an actor and all trajectories of the actor from quarantine, except trajectories quarantined by id.
     /// O(trajectories).
     pub fn release_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.remove(&actor) {
@@ -37,12 +37,12 @@ impl Table {
         self.quarantined_actors.iter().copied()
     }
 
-    /// Returns the trajectories held that are in quarantine by their own id, oldest first.
+    /// Returns the ids of trajectories held that are quarantined by id, oldest first.
     pub fn quarantined_ids(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
         self.entries.iter().filter(|entry| entry.quarantined).map(|entry| entry.trajectory.id())
     }
 
-    /// Returns the position of a trajectory. O(trajectories) without an index.
+    /// Returns the index of a trajectory's entry. O(trajectories) without an index.
     pub(super) fn find(&self, id: TrajectoryId) -> Option<usize> {
         let Some(index) = &self.index else {
             return self.entries.iter().position(|entry| entry.trajectory.id() == id);

@@ -1,5 +1,5 @@
-//! Revisions: the searches of a stored trajectory are replaced by newer ones (MuZero Reanalyze, Schrittwieser et al.
-//! 2020, appendix H; Schrittwieser et al. 2021).
+//! Revisions: newer searches replace the searches of a stored trajectory (MuZero Reanalyze, Schrittwieser et al. 2020,
+//! appendix H; Schrittwieser et al. 2021).
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::draw::Odds;
 use super::{Held, Table};
 
 impl Table {
-    /// Returns a trajectory that has been searched last by a version before `older_than`: that of an item of the
-    /// window, which is drawn uniformly, whatever the selector. `None` if none of `attempts` draws has found one.
+    /// Draws window items uniformly, whatever the selector, up to `attempts` times. Returns the first trajectory that
+    /// was last searched by a version before `older_than`; `None` if no draw finds one.
     ///
     /// This is no draw of [`Table::draw`]: nothing is counted, and the table is unchanged.
     pub fn choose(
@@ -33,19 +33,19 @@ impl Table {
         chosen.find(|entry| entry.last_weights_version < older_than).map(super::Entry::held)
     }
 
-    /// Returns a trajectory by its id. The first call builds an index, O(trajectories); later ones take O(1).
+    /// Returns a trajectory by id. The first call builds an index, O(trajectories); later calls take O(1).
     pub fn lookup(&mut self, id: TrajectoryId) -> Option<Held<'_>> {
         self.keep_index();
         Some(self.entries[self.find(id)?].held())
     }
 
-    /// Replaces a trajectory by one of the same id and items, and makes `revision` the revision of its searches;
+    /// Replaces a trajectory by one with the same id and items, and sets the revision of the searches to `revision`;
     /// returns false if the table does not hold the trajectory. The caller compares the revisions.
     ///
-    /// The items keep their priorities, counted draws, quarantine and order, and the trajectory keeps its time of
-    /// insertion. It counts as searched by the weights version of its new last step, by which
-    /// [`Selector::StalenessAware`](crate::Selector::StalenessAware) weighs it and
-    /// [`Retention`](crate::Retention) bounds its lag. Items drawn before hold the earlier searches.
+    /// The items keep priorities, counted draws, quarantine and order, and the trajectory keeps the time of insertion.
+    /// It counts as searched by the weights version of the new last step, by which
+    /// [`Selector::StalenessAware`](crate::Selector::StalenessAware) weighs it and [`Retention`](crate::Retention)
+    /// bounds the lag. Items drawn before hold the earlier searches.
     ///
     /// O(items of the trajectory · log items).
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, now: Duration) -> bool {

@@ -24,7 +24,7 @@ fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 1, epoch: 1, sequence }
 }
 
-/// Returns a trajectory of actor 1 and weights version 1 from a string of its steps: `F` full, `f` fast, `o` opening.
+/// Returns a trajectory of actor 1 and weights version 1, with the steps of a string: `F` full, `f` fast, `o` opening.
 fn trajectory(sequence: u64, steps: &str) -> Trajectory {
     trajectory_by(id(sequence), steps, 1)
 }
@@ -123,8 +123,8 @@ fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
     Trajectory::of(id(sequence), "connect_four", &steps, Outcome::Draw).unwrap()
 }
 
-/// Returns the bytes per position of 30 000 positions of Connect Four, including an allocator's overhead for each
-/// allocation: a header of 8 bytes, and up to 15 bytes of padding to a multiple of 16.
+/// Returns the bytes per position for 30 000 positions of Connect Four, including an allocator overhead for each
+/// allocation: an 8-byte header, and up to 15 bytes of padding to a multiple of 16.
 fn connect_four_bytes(settings: TableSettings, allocations: u64) -> u64 {
     let mut table = Table::new(settings);
     let mut rng = rng();
@@ -143,7 +143,7 @@ fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
     assert!(100 * bytes <= 15 * DENSE_BYTES, "{bytes} bytes a position, dense {DENSE_BYTES}");
 }
 
-/// The state of an item: a priority, a weight with its share of the tree, a counter, an index, and spare capacity.
+/// The state of an item: a priority, a weight with a share of the tree, a counter, an index, and spare capacity.
 #[test]
 fn the_state_of_an_item_takes_at_most_40_bytes() {
     let plain = TableSettings::uniform(window(100_000, 100_000));

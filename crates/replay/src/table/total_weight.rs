@@ -4,12 +4,12 @@ use super::Table;
 use crate::Selector;
 
 impl Table {
-    /// Returns the total weight of the window's items: the probability of an item is its weight divided by this. If the
-    /// selector is deterministic, each item weighs one, so that a larger table is drawn from more often than a smaller
-    /// one.
+    /// Returns the total weight of the window's items, by which an item's weight is divided to give the probability. If
+    /// the selector is deterministic, each item weighs one, so that a larger table is drawn from more often than a
+    /// smaller one.
     ///
-    /// Total weights of tables with the same settings have the same unit, independently of the version whose items
-    /// weigh one in each table.
+    /// Total weights of tables with the same settings have the same unit, although the version with items of weight one
+    /// may differ between tables.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         let items = self.window_items();

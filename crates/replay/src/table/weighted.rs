@@ -1,21 +1,21 @@
-//! Uniform draws in which positions and surprises of searches weigh items.
+//! Uniform draws in which positions and surprises weigh items.
 //!
-//! A uniform draw of an item draws a trajectory by the number of items; surprises then choose among the items of the
-//! trajectory, and an item that the weight of the position does not accept is drawn again.
+//! A uniform draw selects a trajectory in proportion to the number of items in it. Surprises then choose among these
+//! items. An item that is not accepted by position weight is drawn again.
 
 use rand::{Rng, RngExt};
 
 use super::Table;
 use super::draw::{Odds, Pick};
 
-/// The maximum number of draws of one item. Where each is accepted with a probability of a tenth, one item in 10^6 is
-/// taken although it was not.
+/// Maximum number of draws for one item. If each is accepted with a probability of a tenth, one item in 10^6 is taken
+/// without acceptance.
 const TRIES_MAX: usize = 128;
-/// The maximum weight by surprise: one odd search must not make up a batch.
+/// Maximum weight by surprise: one odd search must not make up a batch.
 const SURPRISE_WEIGHT_MAX: f64 = 8.0;
 
 impl Table {
-    /// Draws `pick` again until it is accepted with the probability that is the weight of its position.
+    /// Draws `pick` again until it is accepted; the probability of acceptance is the weight of the position.
     pub(super) fn weigh_picked(&self, pick: &mut Pick, odds: Odds, rng: &mut (impl Rng + ?Sized)) {
         for tries in 1.. {
             self.prefer_surprising(pick, odds, rng);

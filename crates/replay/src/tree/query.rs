@@ -42,7 +42,7 @@ impl Tree {
     }
 
     /// Returns the place at which the cumulative sum of the weights from `from` on exceeds `point`, which must be at
-    /// least zero: with a uniform `point` below [`Tree::sum`], items are picked in proportion to their weights.
+    /// least zero: with a uniform `point` below [`Tree::sum`], items are picked in proportion to weight.
     ///
     /// Never returns a place with a weight of zero, regardless of rounding; returns `None` if there is no other.
     pub(crate) fn pick(&self, from: u64, point: f64) -> Option<u64> {
@@ -72,12 +72,12 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// Returns the place of the lowest weight from a place on, the oldest of equal ones; `None` if there are no items.
+    /// Returns the place of the lowest weight from a place on, the oldest of equals; `None` if there are no items.
     pub(crate) fn least(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.least, |least, other| other < least)
     }
 
-    /// Returns the place of the highest weight from a place on, the oldest of equal ones; `None` if there are no items.
+    /// Returns the place of the highest weight from a place on, the oldest of equals; `None` if there are no items.
     pub(crate) fn greatest(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.greatest, |greatest, other| other > greatest)
     }
@@ -100,7 +100,7 @@ impl Tree {
             Piece::Leaf(at) => return Some(self.place(at)),
             Piece::Node(node) => node,
         };
-        // A node's extreme is bitwise equal to that of one of its leaves.
+        // The extreme of a node is bitwise equal to the weight of some leaf below it.
         let holds = |summary: Summary| summary.items > 0 && key(summary).total_cmp(&value).is_eq();
         while node < self.blocks() {
             node = if holds(self.nodes[2 * node]) { 2 * node } else { 2 * node + 1 };
@@ -133,8 +133,8 @@ impl Tree {
         last.expect("a sum above zero has a weight above zero")
     }
 
-    /// Returns the leaves from a place on, as two ranges: those before the end of the ring, and those that wrapped
-    /// around it.
+    /// Returns the leaves from a place on, as two ranges: leaves before the end of the ring, and leaves that wrapped
+    /// around.
     fn parts(&self, from: u64) -> [Range<usize>; 2] {
         debug_assert!(self.front <= from && from < self.end, "place {from} is not in use");
         let (front, from) = (self.at(self.front), self.at(from));

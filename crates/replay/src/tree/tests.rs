@@ -120,7 +120,7 @@ proptest! {
         }
     }
 
-    /// After any sequence of changes, a tree is bitwise equal to one rebuilt from its leaves.
+    /// After any sequence of changes, a tree is bitwise equal to one rebuilt from the leaves.
     #[test]
     fn no_sum_drifts(script in prop::collection::vec(change(), 1..60)) {
         let mut tree = Tree::new(0);

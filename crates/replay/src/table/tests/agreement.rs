@@ -81,7 +81,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A table, its model, and a limiter that counts their outcomes.
+/// A table and a model, with a limiter that counts the outcomes.
 struct Pair {
     table: Table,
     model: Model,
@@ -268,7 +268,7 @@ proptest! {
         check_history(settings, events)?;
     }
 
-    /// As above, but without changes of the settings, so that each selector is tested with long histories.
+    /// As above, but with constant settings, so that each selector is tested with long histories.
     #[test]
     fn the_table_agrees_with_a_list_under_constant_settings(
         settings in settings(), events in prop::collection::vec(event(), 1..160),

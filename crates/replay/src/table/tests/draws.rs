@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// Returns the count of each item in 100 000 draws, and its probability.
+/// Returns count and probability of each item over 100 000 draws.
 fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     let mut counts: HashMap<_, (f64, f64)> = HashMap::new();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -15,8 +15,8 @@ fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     counts
 }
 
-/// Checks the chi-square statistic of 100 000 draws of items that were all drawn. The bound is the quantile at 1 − 10⁻⁶
-/// of 99 degrees of freedom (about 178); the seed is fixed, so the result is deterministic.
+/// Checks the chi-square statistic of 100 000 draws, in which every item must come up. The bound is the quantile at 1 −
+/// 10⁻⁶ for 99 degrees of freedom (about 178); the seed is fixed, so the result is deterministic.
 fn check_chi_square(table: &mut Table, seed: u64) {
     let counts = counts(table, seed);
     assert_eq!(counts.len(), 100);

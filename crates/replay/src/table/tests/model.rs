@@ -25,12 +25,12 @@ struct HeldTrajectory {
 #[derive(Clone, Copy)]
 struct ModelItem {
     ply: usize,
-    /// The priority that was set, or the initial one from the time when the table first needed priorities.
+    /// The priority that was set, or the initial priority at the time when the table first needed priorities.
     priority: Option<f64>,
     times_sampled: u32,
 }
 
-/// An item in the window, and its probability of being drawn next.
+/// An item in the window, with the probability of being drawn next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) key: ItemKey,
@@ -186,7 +186,7 @@ impl Model {
         items
     }
 
-    /// Returns all items of the window, oldest first, with their probabilities of being drawn next.
+    /// Returns all items of the window, oldest first, with the probability of being drawn next.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let window = self.window();
         let newest = window.iter().map(|(_, version, _)| version.unwrap().0).max();
@@ -220,7 +220,7 @@ impl Model {
         candidates.map(|((key, ..), weight)| Candidate { key: *key, probability: weight / sum }).collect()
     }
 
-    /// Counts a draw; returns true if it was the item's last.
+    /// Counts a draw; returns true if the item is exhausted by it.
     pub(super) fn count_draw(&mut self, key: ItemKey) -> bool {
         let counted = self.settings.max_times_sampled.is_some();
         let item = self.item(key).unwrap();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Inserts a trajectory of these steps, and returns the sequences of the trajectories removed.
+/// Inserts a trajectory of these steps, and returns the sequences of removed trajectories.
 fn left(table: &mut Table, sequence: u64, steps: &str, now: u64) -> Vec<u64> {
     ids(&table.insert(trajectory(sequence, steps), Duration::from_secs(now)).removed)
 }

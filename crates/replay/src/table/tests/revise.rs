@@ -7,7 +7,7 @@ fn revised(sequence: u64, steps: &str, version: u64) -> Trajectory {
 fn versions_drawn(table: &mut Table, items: usize) -> Vec<u64> {
     let mut drawn = Vec::new();
     table.draw(items, &mut rng(), &mut drawn);
-    // What a draw reports is what its trajectory holds.
+    // A draw reports the weights version that the drawn trajectory holds.
     for item in &drawn {
         assert!(item.trajectory.steps().all(|step| step.weights_version == item.weights_version));
     }
@@ -63,7 +63,7 @@ fn items_keep_priorities_counted_draws_and_quarantine() {
     let key = |sequence, ply| ItemKey { trajectory: id(sequence), ply };
     table.update_priorities(&[(key(0, 0), 0.0), (key(0, 1), 7.0), (key(1, 0), 0.0), (key(1, 1), 0.0)]).unwrap();
     let _ = table.quarantine(id(2));
-    // The only item with a priority is drawn, its last draw.
+    // The only item with a priority above zero is drawn for the last time.
     assert_eq!(versions_drawn(&mut table, 1), [1]);
     for sequence in 0..3 {
         assert!(table.revise(&revised(sequence, "FF", 4), 1, Duration::ZERO));
@@ -108,7 +108,7 @@ fn a_revised_trajectory_counts_as_searched_by_its_new_version() {
 fn a_choice_is_uniform_over_the_items_of_the_window_whatever_the_selector_and_changes_nothing() {
     for settings in [by(Selector::Uniform), prioritised(1.0), by(Selector::Lifo)] {
         let settings = TableSettings { window: Window { slope: 1e-9, ..window(6, 1000) }, ..settings };
-        // The window holds the last six items: those of the trajectories 1 to 3, of which 4 is in quarantine.
+        // The window holds the last six items, from the trajectories 1 to 3; trajectory 4 is in quarantine.
         let mut table = table(settings, &["FFF", "Fo", "FFF", "FF", "FFFF"]);
         let _ = table.quarantine(id(4));
         assert_eq!(table.window_items(), 6);

@@ -39,7 +39,7 @@ fn total_weights_by_staleness_are_comparable_across_tables_of_different_versions
         for (sequence, &version) in (0..).zip(versions) {
             let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
         }
-        // A draw may change the version whose items weigh one.
+        // A draw may change the version with items of weight one.
         let _ = table.sample(&mut rng());
         table.total_weight()
     };

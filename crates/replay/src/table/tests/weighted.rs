@@ -9,7 +9,7 @@ fn merging_by_surprise() -> TableSettings {
     TableSettings { surprise_share: 0.5, ..merging() }
 }
 
-/// Returns a trajectory of one full step for each position.
+/// Returns a trajectory with one full step for each position.
 fn positioned(sequence: u64, positions: &[u64], surprises: &[f32]) -> Trajectory {
     trajectory(sequence, &"F".repeat(positions.len())).with_positions(positions, surprises).unwrap()
 }
@@ -22,8 +22,8 @@ fn filled(settings: TableSettings, trajectories: &[Trajectory]) -> Table {
     table
 }
 
-/// Checks that each item is drawn in proportion to its weight, `[trajectories][items]`, within five standard errors of
-/// 60,000 draws.
+/// Checks that each item is drawn in proportion to the `weights`, `[trajectories][items]`, within five standard errors
+/// over 60,000 draws.
 fn check_frequencies(table: &mut Table, weights: &[Vec<f64>]) {
     const DRAWS: usize = 60_000;
     let total: f64 = weights.iter().flatten().sum();
