@@ -1,12 +1,12 @@
-//! The columns of an episode, or of a part of one, in one buffer of bytes: the form of a trajectory in memory, on the
-//! wire, in the spool and on disk.
+//! The columns of a whole or partial episode in one byte buffer: the form of a trajectory in memory, on the wire, in
+//! the spool and on disk.
 //!
-//! All integers are little-endian; `n` is an unsigned LEB128 number in its shortest form. The header comes first:
+//! All integers are little-endian; `n` is an unsigned LEB128 number in the shortest form. The header comes first:
 //!
 //! | field | bytes |
 //! |---|---|
 //! | format | `1` |
-//! | flags | bit 0: actions take two bytes, not one; bit 1: policies name their actions by a bit set, not a list |
+//! | flags | bit 0: actions take two bytes, not one; bit 1: policies name actions by a bit set, not a list |
 //! | outcome | `1` the first player won, `2` the second won, `3` draw; scored by rewards alone: `4` ended, `5` truncated |
 //! | game | `n`, then that many bytes of UTF-8; `n` is 0 in a part |
 //! | plies | `n`: steps of the episode |
@@ -14,16 +14,16 @@
 //! | steps | `n`: steps described; all in a whole trajectory |
 //! | kinds | `n`: bytes of the column of kinds |
 //! | set | `n`: bytes of each bit set, only with flag bit 1 |
-//! | optional | the number of optional columns, one byte; for each, ascending: its id, one byte, and its bytes, `n` |
+//! | optional | the number of optional columns, one byte; for each, ascending: the id, one byte, and the size, `n` |
 //!
 //! The columns follow one another without gaps, over the steps described:
 //!
 //! | column | bytes |
 //! |---|---|
-//! | kinds | `n` for each: 0 opening, 1 fast search, else a full search whose policy has one entry less than `n` |
-//! | actions | one or two bytes each: of all steps from the start of the episode on, not only of those described |
+//! | kinds | `n` for each: 0 opening, 1 fast search, else a full search with `n` − 1 policy entries |
+//! | actions | one or two bytes each, for all steps from the start of the episode to the last described |
 //! | values | float32 for each fast or full step: the search's value for the player to move |
-//! | policies | for each full step: its actions (a list, ascending, or a bit set), then its probabilities in float32 |
+//! | policies | for each full step: the actions (a list, ascending, or a bit set), then the probabilities in float32 |
 //! | versions | runs of equal weights versions: `n` steps, `n` version |
 //! | optional columns | in the order of the header |
 //!
@@ -32,20 +32,20 @@
 //! | id | column | bytes |
 //! |---|---|---|
 //! | 1 | rewards | float32 for each step; absent if all are +0 |
-//! | 2 | observations | the frames that the observations of the steps consist of, in compressed blocks ([`frames`]) |
+//! | 2 | observations | the frames of the steps' observations, in compressed blocks ([`frames`]) |
 //! | 5 | truncation | float32: the value to bootstrap from; present exactly if the outcome is `5` |
 //! | 6 | seed | 8 bytes: the seed from which the rules recompute the episode; absent if it is 0 |
-//! | 7 | positions | 8 bytes for each full step: a hash of its position, equal for all its images under symmetries |
-//! | 8 | surprises | float32 for each full step: the divergence of its policy from the prior in nats, at least 0 |
+//! | 7 | positions | 8 bytes for each full step: a hash of the position, equal for all images under symmetries |
+//! | 8 | surprises | float32 for each full step: the divergence of the policy from the prior in nats, at least 0 |
 //!
-//! Truncation and seed stand in every part too, since they belong to the episode: a part is complete without its
-//! trajectory. Positions and surprises stand in no part: they serve the choice of items, which precedes the part. They
+//! Truncation and seed are in every part too, since they belong to the episode: a part is complete without the
+//! trajectory. Positions and surprises are in no part: they serve the choice of items, which precedes the part. They
 //! are absent where they are unknown: in the trajectories of older actors, and positions without rules. Reserved, and
 //! rejected until a version implements them: 3 search simulations, 4 root values. A new column needs no new format.
 //!
-//! The encoding of a whole trajectory is unique: the width of actions and the form of policies are those that take the
-//! fewest bytes, runs are of maximum length, and nothing follows the last column. Observations are the exception, since
-//! one block has many compressed forms. A part uses the width and form of the whole.
+//! The encoding of a whole trajectory is unique: action width and policy form take the fewest bytes, runs are of
+//! maximum length, and nothing follows the last column. Observations are the exception, since one block has many
+//! compressed forms. A part uses the width and form of the whole.
 
 mod block;
 mod builder;
@@ -83,7 +83,7 @@ const POSITIONS: u8 = 7;
 const SURPRISES: u8 = 8;
 const RESERVED: [(u8, &str); 2] = [(3, "search_simulations"), (4, "root_values")];
 
-/// Checked columns of a whole episode, or of a part of one.
+/// Checked columns of a whole episode, or of a part.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
     pub(crate) bytes: Bytes,
@@ -103,14 +103,14 @@ pub(crate) struct Layout {
     values_at: u32,
     policies_at: u32,
     versions_at: u32,
-    /// The offsets of the optional columns; an absent one has no bytes.
+    /// The offsets of the optional columns; an absent column has no bytes.
     rewards_at: u32,
     observations_at: u32,
     truncation_at: u32,
     seed_at: u32,
     positions_at: u32,
     surprises_at: u32,
-    /// The steps of the episode.
+    /// The number of steps in the episode.
     pub(crate) plies: u32,
     /// The first step described.
     pub(crate) ply: u32,
@@ -127,7 +127,7 @@ pub(crate) enum Extent {
     Part,
 }
 
-/// Columns are equal exactly if their bytes are: the encoding is unique, except that equal observations may have been
+/// Columns are equal exactly if the bytes are: the encoding is unique, except that equal observations may have been
 /// compressed differently.
 impl PartialEq for Columns {
     fn eq(&self, other: &Self) -> bool {
@@ -200,7 +200,7 @@ impl Columns {
         Kinds::new(self.section(self.layout.kinds_at, self.layout.actions_at))
     }
 
-    /// Returns the index of each searched step, counted from the first one described, and its value.
+    /// Returns the index of each searched step, counted from the first step described, with the value.
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         let searched = self.kinds().enumerate().filter(|(_, kind)| *kind != Kind::Opening).map(|(at, _)| at);
         let (values, _) = self.section(self.layout.values_at, self.layout.policies_at).as_chunks();
@@ -220,7 +220,7 @@ impl Columns {
         self.steps_from(0)
     }
 
-    /// Returns the columns of `steps` steps from the one at `from` on, which must exist. The columns are copied without
+    /// Returns the columns of `steps` steps from index `from` on, which must exist. The columns are copied without
     /// decoding them.
     pub(crate) fn part(&self, from: usize, steps: usize) -> Self {
         let first = self.steps_from(from);
@@ -257,7 +257,7 @@ impl Columns {
         let columns = kinds.len() + actions.len() + values.len() + policies.len() + optional;
         let mut out = Vec::with_capacity(Header::BYTES_USUAL + columns);
         header.put(&mut out);
-        // All offsets fit in 32 bits, since those of the whole do.
+        // All offsets fit in 32 bits, since the offsets in the whole do.
         let mut put = |column: &[u8]| {
             let at = out.len() as u32;
             out.extend_from_slice(column);
@@ -372,7 +372,7 @@ impl Columns {
     }
 
     /// Prefetches the memory that [`Columns::part`] will probably read for the full step with index `item`, by reading
-    /// single bytes at estimated offsets. Called for several trajectories before the first is cut, it overlaps their
+    /// single bytes at estimated offsets. Called for several trajectories before the first is cut, it overlaps the
     /// cache misses.
     pub(crate) fn fetch(&self, item: usize) {
         let Layout { kinds_at, actions_at, values_at, policies_at, versions_at, full_steps, .. } = self.layout;
@@ -393,10 +393,10 @@ impl Columns {
         VersionRuns::new(self.section(self.layout.versions_at, self.layout.rewards_at))
     }
 
-    /// Returns the steps from index `from` on, counted from the first one described; empty if there is no such step.
+    /// Returns the steps from index `from` on, counted from the first step described; empty if there is no such step.
     fn steps_from(&self, from: usize) -> Steps<'_> {
         let Layout { action_width, policy_actions, actions_at, values_at, policies_at, versions_at, .. } = self.layout;
-        // The steps before the first one described have actions only.
+        // The steps before the first step described have actions only.
         let described_at = actions_at + self.layout.ply * action_width.bytes() as u32;
         let mut steps = Steps {
             action_width,
@@ -419,7 +419,7 @@ impl Layout {
     }
 }
 
-/// Returns the bytes of `all` before its suffix `rest`.
+/// Returns the bytes of `all` before the suffix `rest`.
 fn before<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
     &all[..all.len() - rest.len()]
 }
@@ -435,7 +435,7 @@ struct Header<'a> {
     ply: usize,
     steps: usize,
     kinds_bytes: usize,
-    /// The ids of all optional columns, ascending, with their bytes; 0 if the column is absent.
+    /// The ids of all optional columns, ascending, with sizes in bytes; 0 if the column is absent.
     optional: [(u8, usize); 6],
 }
 

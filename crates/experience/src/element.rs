@@ -1,4 +1,4 @@
-/// The type in which the numbers of stored observations are kept.
+/// The type in which numbers of observations are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// Numbers in `[0, 1]`, rounded to multiples of 1/255: pixels. One byte.

@@ -1,11 +1,11 @@
 use game::Outcome;
 
-/// The facts of an episode other than its steps.
+/// The facts of an episode other than the steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Episode {
     /// The seed from which the rules recompute the episode; 0 in games without randomness.
     pub seed: u64,
-    /// The result.
+    /// The outcome of the whole episode.
     pub outcome: Outcome,
     /// The value of the last position, from which returns bootstrap if the outcome is
     /// [`Truncated`](Outcome::Truncated); 0 otherwise.

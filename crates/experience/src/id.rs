@@ -1,4 +1,4 @@
-/// The id of a trajectory, unique over all actors and all their restarts.
+/// The id of a trajectory, unique over all actors and restarts.
 ///
 /// The triple makes inserts idempotent: a retry carries the same id and counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,13 +1,13 @@
-//! Holds the data that actors, replay servers and learners exchange: trajectories, segments and samples.
+//! The data that actors, replay servers and learners exchange: trajectories, segments and samples.
 //!
-//! A [`Trajectory`] with its [`TrajectoryId`] is one game as columns in one buffer of bytes, the same in memory, on the
-//! wire and on disk. [`Trajectory::of`] builds it from [`Step`]s, each with its [`StepKind`] and
-//! [`ActionProbability`]s; [`Trajectory::parse`] reads it within [`Limits`] or returns the [`Invalid`] error. It holds
-//! only data that the rules of the game cannot recompute. A [`Segment`] is the part that the learner unrolls from one
-//! position, a [`Sample`] a segment as drawn from a table, and [`TotalWeight`] the weight of all items of a table. The
-//! crate does not depend on networks, messages or the rules of games; an action is an index. An [`Episode`] holds the
-//! facts of an episode other than its steps, and [`Observations`] record those of an environment that rules cannot
-//! recompute. Self-play keeps policies small by [`bound_policies`]. Start with [`Trajectory`].
+//! A [`Trajectory`] with a [`TrajectoryId`] is one game as columns in one buffer of bytes, the same in memory, on the
+//! wire and on disk. [`Trajectory::of`] builds it from [`Step`]s, each with a [`StepKind`] and [`ActionProbability`]s;
+//! [`Trajectory::parse`] reads it within [`Limits`] or returns the [`Invalid`] error. It holds only data that the rules
+//! of the game cannot recompute. A [`Segment`] is the part that the learner unrolls from one position, a [`Sample`] a
+//! segment as drawn from a table, and [`TotalWeight`] the weight of all items of a table. An [`Episode`] holds the
+//! facts of an episode other than the steps. [`Observations`] record an environment that rules cannot recompute.
+//! Self-play keeps policies small by [`bound_policies`]. The crate does not depend on networks, messages or the rules
+//! of games; an action is an index. Start with [`Trajectory`].
 
 mod columns;
 mod element;

@@ -1,9 +1,9 @@
-/// The bounds of a trajectory from an untrusted source.
+/// Bounds of a trajectory from an untrusted source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of steps.
+    /// Maximum number of steps.
     pub steps_max: usize,
-    /// A: the exclusive upper bound of actions.
+    /// A, the exclusive upper bound of actions.
     pub actions: usize,
 }
 
@@ -12,12 +12,12 @@ impl Limits {
     pub(crate) const NONE: Self = Self { steps_max: usize::MAX, actions: 1 << 16 };
 }
 
-/// The reason for which a trajectory is rejected: the field and its defect.
+/// The reason for rejecting a trajectory: the field and the defect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct Invalid {
-    /// The field, with its index: `steps[3].policy`.
+    /// The field, with the index of the element: `steps[3].policy`.
     pub field: String,
-    /// The defect.
+    /// The defect, to follow the field: `is empty`.
     pub reason: String,
 }

@@ -1,25 +1,25 @@
 use crate::{Element, Invalid};
 
-/// The maximum size of one frame in bytes: an image of 512×512 pixels in four colours, or 262,144 float32 numbers.
+/// Maximum size of one frame in bytes: an image of 512×512 pixels in four colours, or 262,144 float32 numbers.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The maximum number of frames that one observation stacks: 32 in the published MuZero for Atari.
+/// Maximum number of frames that one observation stacks: 32 in the published MuZero for Atari.
 pub(crate) const STACK_MAX: usize = 64;
 
-/// The form of stored observations: `stack` frames of `frame_values` numbers each, the oldest frame first. The planes
+/// The layout of stored observations: `stack` frames of `frame_values` numbers each, the oldest frame first. The planes
 /// of an image come one after another, so that a stack of 4 images `[1, 84, 84]` is an observation `[4, 84, 84]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservationLayout {
-    /// The type of the numbers.
+    /// Stored type of the numbers.
     pub element: Element,
-    /// The numbers of one frame: 1 to 1 MiB in their type.
+    /// Numbers per frame, at least 1; at most 1 MiB in the stored type.
     pub frame_values: usize,
-    /// The frames of an observation, 1 to 64; 1 if observations share no data. Each further observation repeats all
-    /// frames of its predecessor but the oldest, and adds one.
+    /// Frames per observation, 1 to 64; 1 if observations share no data. Each further observation repeats all frames of
+    /// the preceding one but the oldest, and adds one.
     pub stack: usize,
 }
 
 impl ObservationLayout {
-    /// Returns the numbers of an observation.
+    /// Returns the number of values in an observation.
     #[must_use]
     pub fn observation_values(self) -> usize {
         self.frame_values * self.stack

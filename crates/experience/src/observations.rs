@@ -4,8 +4,8 @@ use crate::{Invalid, ObservationLayout};
 /// Records the observations of one episode of an environment that rules cannot recompute, one for each step and the
 /// final one, for [`Trajectory::of_recorded`](crate::Trajectory::of_recorded).
 ///
-/// Each frame is stored once and frames are compressed while they arrive, so that a recorder holds little more than
-/// the compressed observations.
+/// Each frame is stored once and frames are compressed while they arrive, so that a recorder holds little more than the
+/// compressed observations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observations {
     layout: ObservationLayout,
@@ -19,7 +19,7 @@ impl Observations {
     /// Creates the recorder of an episode.
     ///
     /// # Errors
-    /// A size out of range.
+    /// [`Invalid`] if a size of the layout is out of range.
     pub fn new(layout: ObservationLayout) -> Result<Self, Invalid> {
         let layout = layout.check()?;
         Ok(Self { layout, count: 0, last: Vec::new(), frames: FramesBuilder::new(layout) })
@@ -66,7 +66,7 @@ impl Observations {
         Ok(())
     }
 
-    /// Encodes the column of observations of a trajectory of `plies` steps.
+    /// Encodes the column of observations for a trajectory with `plies` steps.
     pub(crate) fn column(self, plies: usize) -> Result<Vec<u8>, Invalid> {
         if self.count != plies + 1 {
             let reason = format!("are {}, expected one for each of {plies} steps and the final one", self.count);

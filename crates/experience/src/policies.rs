@@ -1,18 +1,18 @@
 use crate::{ActionProbability, Step, StepKind};
 
-/// The bytes of an entry in a trajectory, at most: an action and its probability.
+/// Maximum bytes of a policy entry in a trajectory: an action and a probability.
 const ENTRY_BYTES: usize = size_of::<u16>() + size_of::<f32>();
 
-/// The most bytes of all search policies of an episode: half of the largest message, whose rest is for observations and
-/// the other columns.
+/// Maximum bytes of all search policies in an episode: half of the largest message. The other half is for observations
+/// and the other columns.
 pub const POLICIES_BYTES_MAX: usize = 8 << 20;
 
-/// The entries that these bytes hold: in an episode of 1,000 steps, 1,398 actions of each.
+/// Maximum entries in these bytes: for 1,000 steps, 1,398 actions each.
 pub const POLICY_ENTRIES_MAX: usize = POLICIES_BYTES_MAX / ENTRY_BYTES;
 
-/// Shortens the search policies of an episode that have more than [`POLICY_ENTRIES_MAX`] entries together, so that the
-/// episode can be sent and stored: of each policy the most probable entries stay, renormalised, as many as leave space
-/// for as many steps again. Returns the number of entries of all policies.
+/// Shortens the search policies of an episode if they have more than [`POLICY_ENTRIES_MAX`] entries together, so that
+/// the episode can be sent and stored. Each policy keeps the most probable entries, renormalised; the number kept fills
+/// half of the space, which leaves room for as many steps again. Returns the total number of entries.
 pub fn bound_policies(steps: &mut [Step]) -> usize {
     let entries = |steps: &[Step]| steps.iter().map(|step| step.kind.policy().len()).sum();
     if entries(steps) > POLICY_ENTRIES_MAX {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::{Trajectory, TrajectoryId};
 
-    /// A step that was searched, whose policy prefers high actions.
+    /// A searched step with a policy that prefers high actions.
     fn searched(actions: u16) -> Step {
         let sum: f32 = (1..=actions).map(f32::from).sum();
         let entry =

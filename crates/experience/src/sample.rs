@@ -10,8 +10,8 @@ use crate::{Episode, Invalid, Limits, ObservationLayout, Step, TrajectoryId};
 /// A position and the K steps that the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's
 /// columns, and is sent over the wire in this form.
 ///
-/// The position is given by the seed and the actions that lead to it, so that the rules can rebuild its observation; a
-/// segment of an environment without such rules has the observations of its steps.
+/// The seed and the actions before it determine the position, so that the rules can rebuild the observation. A segment
+/// of an environment without such rules stores the observations of the steps.
 #[derive(Debug, Clone)]
 pub struct Segment {
     trajectory: TrajectoryId,
@@ -20,7 +20,7 @@ pub struct Segment {
     frames: OnceLock<Bytes>,
 }
 
-/// Segments are equal if their columns are.
+/// Segments are equal if trajectory ids and columns are.
 impl PartialEq for Segment {
     fn eq(&self, other: &Self) -> bool {
         (self.trajectory, &self.columns) == (other.trajectory, &other.columns)
@@ -30,11 +30,11 @@ impl PartialEq for Segment {
 /// A segment as drawn from a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The segment drawn.
+    /// The segment that starts at the drawn position.
     pub segment: Segment,
-    /// The probability of the draw, given the table at that moment.
+    /// Probability of the draw, given the table at that moment.
     pub probability: f64,
-    /// The number of items from which the table drew.
+    /// Number of items from which the table drew.
     pub table_items: u64,
 }
 
@@ -58,7 +58,7 @@ impl Segment {
         Self { trajectory, columns, frames: OnceLock::new() }
     }
 
-    /// Returns the bytes that [`Segment::parse`] reads. Their layout is documented in `columns.rs` of this crate.
+    /// Returns the bytes that [`Segment::parse`] reads. The layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
         &self.columns.bytes
@@ -88,13 +88,13 @@ impl Segment {
         self.columns.layout.outcome
     }
 
-    /// Returns the facts of the episode other than its steps: seed, outcome, truncation value.
+    /// Returns the facts of the episode other than the steps: seed, outcome, truncation value.
     #[must_use]
     pub fn episode(&self) -> Episode {
         self.columns.episode()
     }
 
-    /// Returns true if the last step of the segment is the last of the episode. Behind it returns end with 0 or, if the
+    /// Returns true if the last step of the segment is the last of the episode. After it, returns end with 0 or, if the
     /// outcome is [`Truncated`](Outcome::Truncated), bootstrap from the truncation value of [`Segment::episode`].
     #[must_use]
     pub fn reaches_end(&self) -> bool {
@@ -107,19 +107,19 @@ impl Segment {
         self.observation_layout().is_some()
     }
 
-    /// Returns the form of the observations; `None` if the rules recompute them.
+    /// Returns the layout of the observations; `None` if the rules recompute them.
     #[must_use]
     pub fn observation_layout(&self) -> Option<ObservationLayout> {
         Some(self.columns.frames()?.layout)
     }
 
     /// Writes observation `k`, counted from the segment's position, into `out`, which has the length of an observation:
-    /// the frames of the stack, the oldest first. There is one for each step, and the final one at
-    /// [`Segment::len`] if the segment [reaches the end](Segment::reaches_end).
+    /// the frames of the stack, the oldest first. There is one for each step, and the final one at [`Segment::len`] if
+    /// the segment [reaches the end](Segment::reaches_end).
     ///
     /// Returns `None`, and leaves `out` as it is, if there is no such observation or `out` has another length.
     ///
-    /// The first call on a segment that was cut rather than parsed decompresses its frames.
+    /// The first call on a segment that was cut rather than parsed decompresses the frames.
     #[must_use]
     pub fn observation(&self, k: usize, out: &mut [f32]) -> Option<()> {
         let frames = self.columns.frames()?;
@@ -133,8 +133,8 @@ impl Segment {
         Some(())
     }
 
-    /// Returns the actions from the start of the episode: [`Segment::ply`] actions that lead to the position, then
-    /// those of the segment's steps.
+    /// Returns the actions from the start of the episode: [`Segment::ply`] actions before the position, then the
+    /// actions of the segment's steps.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         self.columns.actions()
     }
@@ -151,7 +151,7 @@ impl Segment {
         self.columns.layout.steps as usize
     }
 
-    /// Returns false: a segment has at least the step at its position.
+    /// Returns false: a segment has at least the step at the position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

@@ -1,23 +1,23 @@
 use game::Action;
 use weights::WeightsVersion;
 
-/// One move of an episode.
+/// One move of an episode, with reward, search result and weights version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The action played.
+    /// The action played, an index below A.
     pub action: Action,
-    /// The reward of the player who played it; 0 in games scored by their outcome.
+    /// The reward of the action to the player who took it; 0 in games scored by outcome.
     pub reward: f32,
-    /// The way in which the action was chosen, which determines the training targets.
+    /// The choice of the action, which determines the training targets.
     pub kind: StepKind,
     /// The weights version that searched this step.
     pub weights_version: WeightsVersion,
 }
 
-/// The way in which a step's action was chosen.
+/// The choice of a step's action: by a full search, by a fast search, or at random.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepKind {
-    /// Chosen by a full search, whose policy and value are training targets.
+    /// Chosen by a full search; the policy and the value are training targets.
     Full {
         /// The search policy, ascending by action, without zero entries; sums to one.
         policy: Vec<ActionProbability>,
@@ -25,7 +25,7 @@ pub enum StepKind {
         /// games with rewards).
         value: f32,
     },
-    /// Chosen by a fast search (playout cap randomisation), whose value may be a training target, but not its policy.
+    /// Chosen by a fast search (playout cap randomisation); the value may be a training target, the policy is not.
     Fast {
         /// The expected value of the search policy for the player to move.
         value: f32,
@@ -37,9 +37,9 @@ pub enum StepKind {
 /// One entry of a sparse search policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ActionProbability {
-    /// The action.
+    /// The action, an index below A.
     pub action: Action,
-    /// The probability of the action, above zero.
+    /// The probability of the action under the policy, above zero.
     pub probability: f32,
 }
 

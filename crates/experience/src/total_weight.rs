@@ -1,7 +1,7 @@
 /// The total weight of the items that a table may currently draw: `weight * 2^log2_scale`.
 ///
-/// The probability of an item is its own weight divided by this, so draws from several tables as one are distributed by
-/// the tables' shares in the sum of their total weights: [`TotalWeight::shares`].
+/// An item's probability is the item's weight divided by this total. Draws from several tables as one are therefore
+/// distributed by [`TotalWeight::shares`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TotalWeight {
     /// The scaled weight: finite, at least 0; 0 if no item may be drawn.
@@ -18,8 +18,8 @@ impl TotalWeight {
         Self { weight: items as f64, log2_scale: 0.0 }
     }
 
-    /// Returns the share of each total weight in their sum. Shares sum to one up to rounding, and are all zero if all
-    /// total weights are. The share of the only total weight above zero is exactly 1.
+    /// Returns each total weight divided by the sum. Shares sum to one up to rounding, and are all zero if all total
+    /// weights are. The share of the only total weight above zero is exactly 1.
     #[must_use]
     pub fn shares(totals: &[Self]) -> Vec<f64> {
         let log2 = |total: &Self| total.weight.log2() + total.log2_scale;

@@ -53,7 +53,7 @@ impl Trajectory {
     }
 
     /// Builds a trajectory of an environment that rules cannot recompute, with the observation of every step and the
-    /// final one.
+    /// final observation.
     ///
     /// # Errors
     /// As [`Trajectory::of_episode`], and for a number of observations other than one for each step and the final one.
@@ -67,9 +67,9 @@ impl Trajectory {
         Ok(Self::new(id, Columns::of(steps, game, episode, Some(observations))?))
     }
 
-    /// Parses a copy of the columns of a trajectory. Valid columns are the unique encoding of their trajectory, with
-    /// finite numbers, actions and steps within `limits`, and policies that ascend and sum to one. Stored observations
-    /// are decompressed to check them, in one buffer of 16 frames.
+    /// Parses a copy of a trajectory's columns. Valid columns are the unique encoding of a trajectory, with finite
+    /// numbers, actions and steps within `limits`, and policies that ascend and sum to one. Stored observations are
+    /// decompressed to check them, in one buffer of 16 frames.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
@@ -85,19 +85,19 @@ impl Trajectory {
         Self::new(id, self.0.columns.clone())
     }
 
-    /// Returns the id of the trajectory, which includes that of its actor.
+    /// Returns the id of the trajectory, which includes the actor's id.
     #[must_use]
     pub fn id(&self) -> TrajectoryId {
         self.0.id
     }
 
-    /// Returns the bytes that [`Trajectory::parse`] reads. Their layout is documented in `columns.rs` of this crate.
+    /// Returns the bytes that [`Trajectory::parse`] reads. The layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
         &self.0.columns.bytes
     }
 
-    /// Returns the name of the game, as in its spec.
+    /// Returns the name of the game, as in the game's spec.
     #[must_use]
     pub fn game(&self) -> &str {
         self.0.columns.game()
@@ -109,7 +109,7 @@ impl Trajectory {
         self.0.columns.layout.outcome
     }
 
-    /// Returns the facts of the episode other than its steps: seed, outcome, truncation value.
+    /// Returns the facts of the episode other than the steps: seed, outcome, truncation value.
     #[must_use]
     pub fn episode(&self) -> Episode {
         self.0.columns.episode()
@@ -128,7 +128,7 @@ impl Trajectory {
         self.0.columns.layout.plies as usize
     }
 
-    /// Returns the actions in order.
+    /// Returns the actions of all plies, in order.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         self.0.columns.actions()
     }
@@ -138,13 +138,13 @@ impl Trajectory {
         self.0.columns.steps()
     }
 
-    /// Returns the plies whose search policy is a training target, ascending.
+    /// Returns the plies with a search policy as training target, ascending.
     pub fn full_plies(&self) -> impl Iterator<Item = usize> + '_ {
         let kinds = self.0.columns.kinds().enumerate();
         kinds.filter(|(_, kind)| matches!(kind, Kind::Full { .. })).map(|(ply, _)| ply)
     }
 
-    /// Returns the length of [`Trajectory::full_plies`].
+    /// Returns the length of [`Trajectory::full_plies`], in O(1).
     #[must_use]
     pub fn full_steps(&self) -> usize {
         self.0.columns.layout.full_steps as usize
@@ -156,12 +156,12 @@ impl Trajectory {
         self.0.columns.kinds().filter(|kind| *kind != Kind::Opening).count()
     }
 
-    /// Returns this trajectory with a hash of the position of each full step, equal for all its images under the
-    /// symmetries of the game, and with the divergence of its search policy from the prior in nats. Either is empty if
-    /// it is unknown.
+    /// Returns this trajectory with `positions`, the position hash of each full step, equal for all images under the
+    /// symmetries of the game, and `surprises`, the divergence of the search policy from the prior in nats. Each list
+    /// is empty if it is unknown.
     ///
     /// # Errors
-    /// Another number than one for each full step, or a surprise that is negative or not finite.
+    /// A list with another length than one for each full step, or a surprise that is negative or not finite.
     pub fn with_positions(&self, positions: &[u64], surprises: &[f32]) -> Result<Self, Invalid> {
         for (field, length) in [("positions", positions.len()), ("surprises", surprises.len())] {
             if length > 0 && length != self.full_steps() {
@@ -176,7 +176,7 @@ impl Trajectory {
         Ok(Self::new(self.id(), columns.with(columns.observations(), &positions, &surprises)?))
     }
 
-    /// Returns the hash of the position of each full step; empty if they are unknown.
+    /// Returns the position hash of each full step; empty if they are unknown.
     pub fn positions(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.0.columns.positions().iter().map(|&position| u64::from_le_bytes(position))
     }
@@ -193,11 +193,11 @@ impl Trajectory {
         self.0.columns.last_weights_version().unwrap_or_default()
     }
 
-    /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode,
-    /// whose positions were searched again. Kinds of steps stay, so that the trajectory has the same items; the
-    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations and no other
-    /// positions: those of this trajectory stay. Surprises are those of `searched`, or unknown if it has none: earlier
-    /// ones are about a policy and a prior that are no longer there.
+    /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode
+    /// with positions searched again. Kinds of steps stay, so that the trajectory has the same items. The truncation
+    /// value is taken from `searched`, since it is a value too. `searched` holds no observations and no different
+    /// positions: this trajectory keeps the stored ones. Surprises are taken from `searched`, or become unknown if it
+    /// has none: earlier surprises are about a policy and a prior that no longer exist.
     ///
     /// # Errors
     /// [`Invalid`] names the first field that the episodes do not share: id, game, outcome, seed, steps, actions,
@@ -242,8 +242,8 @@ impl Trajectory {
         Ok(())
     }
 
-    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter if the episode ends sooner, in
-    /// which case it holds the very last step. Returns `None` if there is no such ply.
+    /// Cuts the segment that starts at `ply` and unrolls `unroll_steps` steps. If the episode ends sooner, the segment
+    /// is shorter and holds the very last step. Returns `None` if there is no such ply.
     #[must_use]
     pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
         let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
@@ -251,8 +251,8 @@ impl Trajectory {
         Some(Segment::new(self.id(), columns))
     }
 
-    /// Prefetches the memory that [`Trajectory::segment`] will probably read for the full ply with index `item`. Should
-    /// be called for several trajectories before the first is cut.
+    /// Prefetches the memory that [`Trajectory::segment`] will probably read for the full ply with index `item`. It
+    /// should be called for several trajectories before the first is cut.
     pub fn fetch(&self, item: usize) {
         self.0.columns.fetch(item);
     }
@@ -260,7 +260,7 @@ impl Trajectory {
     /// Returns the memory of the trajectory in bytes, which clones share. The allocator's overhead is not included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // The two counters of the `Arc`, its content, and the buffer.
+        // The two counters of the `Arc`, the content, and the buffer.
         2 * size_of::<usize>() + size_of::<Inner>() + self.columns().len()
     }
 
@@ -273,8 +273,8 @@ impl Trajectory {
     /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both from the point of
     /// view of the player to move, 0 to 2 if values are within `[-1, 1]`. Assumes that players alternate.
     ///
-    /// Returns `None` without a searched step, and in a game scored by its rewards alone: there the distance would be
-    /// from a return, which depends on the discount and the number of steps that the learner chooses.
+    /// Returns `None` without a searched step, and in a game scored by rewards: there the distance would be from a
+    /// return, which depends on the discount and the number of steps that the learner chooses.
     #[must_use]
     pub fn surprise(&self) -> Option<f64> {
         let outcome = self.outcome();
@@ -399,7 +399,7 @@ mod tests {
         let before = Trajectory::of_recorded(ID, "tic_tac_toe", &episode(), facts, observations).unwrap();
         let searched = truncated(7, &searched_again(episode()), -0.5);
         let revised = before.revised_by(&searched).unwrap();
-        // The layout computed while copying is the one that parsing finds.
+        // The layout computed while copying must equal the layout found by parsing.
         let parsed = Trajectory::parse(ID, revised.columns(), Limits::NONE).unwrap();
         for revised in [&revised, &parsed] {
             assert!(revised.steps().eq(searched.steps()) && revised.episode() == searched.episode());

@@ -30,7 +30,7 @@ pub(super) fn pack(frames: &[u8], layout: ObservationLayout, out: &mut Vec<u8>) 
     }
 }
 
-/// Decompresses a block into `frames`, which has its size.
+/// Decompresses a block into `frames`, which has the decompressed size.
 pub(super) fn unpack(stored: &[u8], layout: ObservationLayout, frames: &mut [u8]) -> Result<(), String> {
     if stored.len() == frames.len() {
         frames.copy_from_slice(stored);
@@ -48,9 +48,9 @@ pub(super) fn unpack(stored: &[u8], layout: ObservationLayout, frames: &mut [u8]
     Ok(())
 }
 
-/// Returns true if the bytes of the frames are transposed before compression, which saves a fifth of the bytes of
-/// LunarLander's vectors in float32 and a third in bfloat16. Images are not: as whole frames, one of which is a long
-/// match in another, they take half the bytes.
+/// Returns true if the bytes of the frames are transposed before compression. This saves a fifth of the bytes for
+/// LunarLander's vectors in float32 and a third in bfloat16. Images are not transposed: as whole frames, one of which
+/// is a long match in another, they take half the bytes.
 fn is_transposed(element: Element) -> bool {
     element != Element::U8
 }

@@ -1,4 +1,4 @@
-//! The encodings of single fields: numbers in LEB128, kinds of steps, actions, and the actions of policies.
+//! Encodings of single fields: numbers in LEB128, kinds of steps, actions, and actions in policies.
 //!
 //! LEB128 encodes an integer in groups of seven bits, the lowest first; the shortest form has no redundant group.
 
@@ -16,7 +16,7 @@ pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Takes a number in LEB128 from the front; `None` if there is none, or if it is not in its shortest form.
+/// Takes a number in LEB128 from the front; `None` if there is none, or if it is not in the shortest form.
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -33,8 +33,7 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The way in which a step was chosen, and the number of entries of its policy: encoded as one number, in one byte up
-/// to 126 entries.
+/// The kind of a step, with the number of policy entries: encoded as one number, in one byte up to 126 entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Opening,
@@ -61,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name of the way in which the step was chosen.
+    /// Returns the name of the kind.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Opening => "opening",
@@ -75,7 +74,7 @@ impl Kind {
         usize::from(self != Self::Opening)
     }
 
-    /// Returns the number of entries of the step's policy, if it has one.
+    /// Returns the number of entries in the step's policy, if it has one.
     pub(super) fn entries(self) -> Option<usize> {
         match self {
             Self::Opening | Self::Fast => None,
@@ -109,7 +108,7 @@ impl Iterator for Kinds<'_> {
     }
 }
 
-/// The size of the actions of one trajectory: most games have at most 256 actions and need one byte.
+/// The size of an action, the same in the whole trajectory: most games have at most 256 actions and need one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActionWidth {
     One,
@@ -144,13 +143,13 @@ impl ActionWidth {
     }
 }
 
-/// The encoding of the actions of policies: the shorter one, used for all policies of a trajectory.
+/// The encoding of actions in policies: the shorter one, used for all policies of a trajectory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyActions {
     /// A list of actions.
     List(ActionWidth),
-    /// One bit for each action up to the highest of the trajectory; only for policies in ascending order, as all valid
-    /// ones are.
+    /// One bit for each action up to the highest of the trajectory; only for policies in ascending order, as valid
+    /// policies are.
     BitSet { bytes: u16 },
 }
 
@@ -161,7 +160,7 @@ impl PolicyActions {
     ) -> Self {
         let highest = policies.clone().flatten().map(|entry| entry.action.0).max().unwrap_or(0);
         let entries = policies.clone().map(<[_]>::len).sum();
-        // A policy that does not ascend cannot be a set: the list keeps its order, and validation rejects it.
+        // A policy that does not ascend cannot be a set: a list keeps the order, and validation rejects it.
         let ascend = policies.clone().all(|policy| policy.is_sorted_by(|before, after| before.action < after.action));
         let shortest = Self::shortest(policies.count(), entries, Action(highest), action_width);
         if ascend { shortest } else { Self::List(action_width) }
@@ -174,7 +173,7 @@ impl PolicyActions {
         if is_shorter { Self::BitSet { bytes } } else { Self::List(action_width) }
     }
 
-    /// Returns the number of bytes of the actions of a policy.
+    /// Returns the number of bytes for the actions of a policy.
     pub(super) fn bytes(self, entries: usize) -> usize {
         match self {
             Self::List(action_width) => entries.saturating_mul(action_width.bytes()),

@@ -1,30 +1,30 @@
 //! The column of observations, for environments that rules cannot recompute.
 //!
 //! An observation is a stack of F frames, the oldest first, and consecutive observations share all but one frame. Each
-//! frame is stored once: observation k of an episode is made of the frames k to k + F − 1, and an episode of P plies
-//! has P + F frames, because it has P + 1 observations. Frames are compressed in blocks of 16, the last of which may
-//! have fewer. All integers are little-endian, and `n` is a number in LEB128:
+//! frame is stored once. Observation k of an episode consists of the frames k to k + F − 1, and P plies have P + F
+//! frames, because they have P + 1 observations. Frames are compressed in blocks of 16; the last block may have fewer.
+//! All integers are little-endian, and `n` is a number in LEB128:
 //!
 //! | field | bytes |
 //! |---|---|
 //! | element | `1` u8 (multiples of 1/255), `2` bfloat16, `3` float32 |
 //! | stack | `n`: F, 1 to 64 |
-//! | frame | `n`: numbers of a frame, at most 1 MiB in their type |
-//! | sizes | `n` for each block: its bytes |
+//! | frame | `n`: numbers per frame, at most 1 MiB in the stored type |
+//! | sizes | `n` for each block: the size in bytes |
 //! | blocks | each as a frame of zstd, or uncompressed if that is not shorter |
 //!
-//! The bytes of a block of numbers with several bytes are transposed before compression: the first byte of its frames,
-//! then their second byte, and so on, because the sign, exponent and highest digits of a measurement change little from
-//! frame to frame.
+//! If numbers have several bytes, the bytes of a block are transposed before compression: the first byte of every
+//! frame, then the second byte, and so on, because the sign, exponent and highest digits of a measurement change little
+//! from frame to frame.
 //!
-//! A part has the blocks that hold a frame of its observations: those of its steps, and the final one if it reaches the
-//! end of the episode. Blocks are copied, so that cutting a part decompresses nothing; a part has up to 15 frames more
-//! than it needs on either side.
+//! A part has every block that holds a frame of the part's observations: one observation for each step, and the final
+//! one if the part reaches the end of the episode. Blocks are copied, so that cutting a part decompresses nothing; a
+//! part has up to 15 frames more than it needs on either side.
 //!
 //! Memory is bounded by the header before anything is allocated: an episode has at most 512 MiB of frames, and a check
 //! decompresses one block at a time.
 //!
-//! Bytes of the observations for each step, of 1,000 steps with random actions:
+//! Bytes per step for observations, over 1,000 steps with random actions:
 //!
 //! | observation | as float32 | uncompressed, each frame once | stored |
 //! |---|---|---|---|
@@ -40,25 +40,25 @@ use super::codes::{put_number, take_number};
 use super::span::Span;
 use crate::{Element, Invalid, ObservationLayout};
 
-/// The number of frames that are compressed together: enough that an image is described by its difference from
-/// another, few enough that a segment of six steps has few frames that it does not need. With 8 a step of Ms. Pac-Man
-/// takes 238 bytes instead of 163, with 32 it takes 126.
+/// Number of frames that are compressed together: enough to describe an image by the difference from another, few
+/// enough that a segment of six steps has few superfluous frames. With 8 a step of Ms. Pac-Man takes 238 bytes instead
+/// of 163, with 32 it takes 126.
 const FRAMES_PER_BLOCK: usize = 16;
-/// The maximum size of all frames of an episode, or of a part of it, in bytes: two hours of Atari at 60 frames per
-/// second, one of four kept.
+/// Maximum size of all frames in an episode or in a part, in bytes: two hours of Atari at 60 frames per second, with
+/// every fourth frame kept.
 const FRAMES_BYTES_MAX: usize = 512 << 20;
 
 fn invalid(reason: impl Into<String>) -> Invalid {
     Invalid { field: "observations".to_owned(), reason: reason.into() }
 }
 
-/// The frames of an episode, or of a part of one, compressed.
+/// The compressed frames of an episode, or of a part.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames<'a> {
     pub(crate) layout: ObservationLayout,
     /// All frames of the episode.
     total: usize,
-    /// The frames of the observations described; their blocks are present.
+    /// The frames of the observations described; the blocks of these frames are present.
     needed: Range<usize>,
     /// The fields before the sizes.
     header: &'a [u8],
@@ -101,12 +101,12 @@ impl<'a> Frames<'a> {
         Ok(frames)
     }
 
-    /// Decompresses every block, one at a time, and checks its numbers.
+    /// Decompresses every block, one at a time, and checks the numbers.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         self.each_block(|_, _| {})
     }
 
-    /// Decompresses the needed frames, one after another, and checks their numbers.
+    /// Decompresses the needed frames, one after another, and checks the numbers.
     pub(crate) fn decode(&self) -> Result<Vec<u8>, Invalid> {
         let frame_bytes = self.layout.frame_bytes();
         let mut out = Vec::with_capacity(self.needed.len() * frame_bytes);
@@ -150,7 +150,7 @@ impl<'a> Frames<'a> {
         self.frames_of(block).len() * self.layout.frame_bytes()
     }
 
-    /// Returns the number of each block and its stored bytes.
+    /// Returns the number of each block with the stored bytes.
     fn stored(&self) -> impl Iterator<Item = (usize, &'a [u8])> {
         let (mut sizes, mut blocks) = (self.sizes, self.blocks);
         self.block_numbers().map_while(move |block| {
@@ -175,7 +175,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Returns the frames of the observations of the steps, and of the final one if the steps reach the end.
+/// Returns the frames needed to observe each step, and the final position if the steps reach the end.
 fn needed(span: Span, layout: ObservationLayout) -> Range<usize> {
     let observations = span.steps + usize::from(span.reaches_end());
     span.ply..span.ply + observations - 1 + layout.stack

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{Invalid, Limits};
 
-/// The maximum length of a game's name, in bytes.
+/// Maximum length of a game's name, in bytes.
 const GAME_BYTES_MAX: usize = 256;
-/// The tolerance of a policy's sum. Probabilities are computed in float32; the error of a sum over a few thousand
-/// entries stays well below this.
+/// Tolerance of a policy's sum. Probabilities are computed in float32; the error of a sum over a few thousand entries
+/// stays well below this.
 const SUM_TOLERANCE: f64 = 1e-3;
 const FLOAT_BYTES: usize = size_of::<f32>();
 
@@ -78,7 +78,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     let observations_at = reader.at();
     if let Some(bytes) = optional.observations_bytes {
         let frames = Frames::parse(reader.bytes(bytes)?, Span { plies, ply, steps })?;
-        // A segment checks its frames when it decodes them, once.
+        // A segment checks the frames once, when it decodes them.
         if extent == Extent::Whole {
             frames.check()?;
         }
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Validates that each policy is a distribution, ascending by action; returns the highest action of all policies.
+    /// Validates that each policy is a distribution, ascending by action; returns the highest action in any policy.
     fn policies(&mut self, mut kinds: &[u8], form: PolicyActions, limits: Limits) -> Result<Action, Invalid> {
         let mut highest = Action(0);
         for at in 0.. {

@@ -1,4 +1,4 @@
-/// The steps that columns describe, of an episode of a number of plies.
+/// The range of steps that columns describe, within the plies of an episode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) plies: usize,

@@ -3,7 +3,7 @@ use weights::WeightsVersion;
 use super::codes::{ActionWidth, Kind, Kinds, PolicyActions, put_number, take_number};
 use crate::{ActionProbability, Step, StepKind};
 
-/// An iterator over steps, which holds the unread rest of each column.
+/// An iterator over steps, which holds the unread bytes of each column.
 #[derive(Debug, Clone)]
 pub(super) struct Steps<'a> {
     pub(super) action_width: ActionWidth,
@@ -14,13 +14,13 @@ pub(super) struct Steps<'a> {
     pub(super) rewards: &'a [u8],
     /// The values, one for each full or fast step.
     pub(super) values: &'a [u8],
-    /// The policies, each as its actions and then its probabilities.
+    /// The policies; for each, the actions and then the probabilities.
     pub(super) policies: &'a [u8],
     pub(super) versions: VersionRuns<'a>,
 }
 
 impl Steps<'_> {
-    /// Skips `plies` steps; reads only their kinds.
+    /// Skips `plies` steps; reads only the kinds.
     pub(super) fn skip_plies(&mut self, plies: usize) {
         let (mut value_bytes, mut policy_bytes) = (0, 0);
         for kind in self.kinds.by_ref().take(plies) {

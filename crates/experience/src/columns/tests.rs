@@ -159,7 +159,7 @@ proptest! {
         (0..full.len() + 2).for_each(|item| trajectory.fetch(item));
     }
 
-    /// Every accepted buffer is the unique encoding of its content: every byte is validated.
+    /// Every accepted buffer is the unique encoding of the content: every byte is validated.
     #[test]
     fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
         steps in steps(),
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Returns a trajectory of full steps, each with a policy of `entries` entries.
+/// Returns a trajectory of full steps, each with `entries` policy entries.
 fn full(plies: usize, entries: u16, action: u16, reward: f32) -> Trajectory {
     let probability = 1.0 / f32::from(entries);
     let policy: Vec<_> = (0..entries).map(|action| ActionProbability { action: Action(action), probability }).collect();
@@ -226,7 +226,7 @@ fn no_byte_is_left_over() {
     assert_eq!(trajectory.columns().len(), header + 30 * (6 + 7 * 4 + 1) + versions);
 }
 
-/// Returns the expected bytes of a trajectory with one fast step and one full step whose policy has two actions.
+/// Returns the columns of a trajectory with one fast step, and one full step with two actions in the policy.
 fn example() -> Vec<u8> {
     let policy = [0.25, 0.75].map(|probability| ActionProbability { action: Action(0), probability });
     let policy = vec![policy[0], ActionProbability { action: Action(8), ..policy[1] }];

@@ -8,7 +8,7 @@ use weights::WeightsVersion;
 
 const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
 
-/// An episode whose observations are stored, and what they must be read back as.
+/// An episode with stored observations, and the observations that must be read back.
 #[derive(Debug, Clone)]
 struct Recorded {
     layout: ObservationLayout,
@@ -124,7 +124,7 @@ fn noise(seed: u64) -> impl Iterator<Item = u8> {
     std::iter::successors(next(&seed), next).map(|state| (state >> 56) as u8)
 }
 
-/// Returns the columns' bytes of an episode of images of noise.
+/// Returns a trajectory with frames of noise, as images.
 fn images(plies: usize, layout: ObservationLayout) -> Trajectory {
     let image = |at| noise(at).take(layout.frame_values).map(|byte| f32::from(byte) / 255.0).collect();
     let frames: Vec<Vec<f32>> = (0..(plies + layout.stack) as u64).map(image).collect();
@@ -135,7 +135,7 @@ const IMAGES: ObservationLayout = ObservationLayout { element: Element::U8, fram
 
 #[test]
 fn a_stack_of_images_costs_one_image_a_step_even_if_it_does_not_compress() {
-    // A block of 16 frames has a size of three bytes, and a step some bytes of other columns.
+    // A block of 16 frames has three bytes for the size, and a step some bytes in other columns.
     let bytes = images(320, IMAGES).bytes() - images(160, IMAGES).bytes();
     assert!((160 * 84 * 84..160 * (84 * 84 + 12)).contains(&bytes), "{bytes}");
 }
@@ -154,7 +154,7 @@ fn an_image_that_does_not_change_costs_little() {
 fn a_segment_has_few_frames_that_it_does_not_need() {
     let trajectory = images(320, IMAGES);
     for ply in 0..160 {
-        // K + 1 steps of K = 5, with the three frames before the first one.
+        // K + 1 steps with K = 5, and the three frames before the first step.
         let (needed, bytes) = (6 + 3, trajectory.segment(ply, 5).unwrap().columns().len());
         assert!(bytes < (needed + 2 * 15) * 84 * 84, "{bytes} bytes at ply {ply}");
     }
@@ -199,7 +199,7 @@ fn sizes_out_of_range_are_refused() {
     assert_eq!(of(Element::U8, 9, 65), "observations: stack 65 frames, expected 1 to 64");
 }
 
-/// A column of the frames 1 and 2 of one number each, of an episode of one ply, and its span.
+/// A column for one ply, with the frames 1 and 2 of one number each, and the span.
 fn column() -> (Vec<u8>, Span) {
     (vec![1, 1, 1, 2, 1, 2], Span { plies: 1, ply: 0, steps: 1 })
 }
