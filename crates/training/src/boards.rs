@@ -2,31 +2,32 @@ use weights::Architecture;
 
 use crate::{Error, ModelLayers};
 
-/// The boards that a network is trained on, by the index that batches name.
+/// The boards that a network is trained on, by the board index in batches.
 ///
-/// A network whose tensors do not depend on the board, see [`Architecture::on`], is trained on any board of its game;
-/// every other one on its own, which has index 0.
+/// A network with board-independent tensors, see [`Architecture::on`], is trained on any board of the same game. Any
+/// other network is trained on one board, with index 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boards(Vec<Architecture>);
 
 impl Boards {
-    /// Returns the board of a network alone.
+    /// Returns the single board of `network`.
     #[must_use]
     pub fn new(network: Architecture) -> Self {
         Self(vec![network])
     }
 
-    /// Returns the architecture of the network on its own board.
+    /// Returns the architecture of the network on board 0.
     #[must_use]
     pub fn network(&self) -> &Architecture {
         &self.0[0]
     }
 
-    /// Adds a board, and returns its index: `architecture` is the network on it.
+    /// Adds a board, with `architecture` as the network on it, and returns the board index.
     ///
     /// # Errors
-    /// [`Error::OtherGame`] if the network cannot be evaluated on that board, [`Error::Network`] if a dimension of the
-    /// board is out of range, [`Error::Board`] for another network or a board that is there. Nothing is added then.
+    /// [`Error::OtherGame`] if the network cannot be evaluated on that board, [`Error::Network`] if a dimension of
+    /// the board is out of range, [`Error::Board`] for another network or a board that is already there. Nothing is
+    /// added then.
     pub fn add(&mut self, architecture: &Architecture) -> Result<usize, Error> {
         let refused = |reason| Err(Error::Board { game: architecture.game.clone(), reason });
         if self.network().on(architecture.board())? != *architecture {
@@ -40,10 +41,10 @@ impl Boards {
         Ok(self.0.len() - 1)
     }
 
-    /// Returns the architecture of the network on the board with an index.
+    /// Returns the architecture of the network on board `board`.
     ///
     /// # Errors
-    /// [`Error::BoardIndex`] if there is none.
+    /// [`Error::BoardIndex`] if the index is out of range.
     pub fn get(&self, board: usize) -> Result<&Architecture, Error> {
         self.0.get(board).ok_or(Error::BoardIndex { board, boards: self.0.len() })
     }

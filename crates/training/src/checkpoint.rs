@@ -1,24 +1,24 @@
-//! The files of a checkpoint, which every backend writes alike.
+//! The files of a checkpoint, the same for every backend.
 
 use network::Reader;
 
 use crate::{Error, Layout, MixedPrecision, Moment, MomentFormat, Numbers, Optimiser, layout};
 
-/// The files of a checkpoint by name, which every backend writes alike.
+/// Files of a checkpoint, as pairs of name and contents.
 pub type Files = Vec<(String, Vec<u8>)>;
 
-/// The file of a checkpoint that holds the weights as trained.
+/// Weights as trained.
 const NETWORK_FILE: &str = "network.safetensors";
-/// The file of a checkpoint that holds the averaged weights.
+/// Averaged weights.
 const AVERAGE_FILE: &str = "average.safetensors";
-/// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
+/// Moments of the optimiser, step and progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
 
-/// The entry of the number of steps before the average has equal shares, which other checkpoints lack.
+/// Steps before the average became equally weighted; absent while the average is exponential.
 const AVERAGED_SINCE: &str = "averaged_since";
 
-/// A safetensors file of the tensors of a layout: convolutions as `[out, in, height, width]`. Equal numbers give equal
-/// bytes.
+/// Serialises the tensors of a layout as safetensors, convolutions as `[out, in, height, width]`. Equal numbers give
+/// equal bytes.
 ///
 /// # Errors
 /// [`Error::Network`] if two tensors have the same name.
@@ -47,22 +47,21 @@ pub struct State {
     pub network: Numbers,
     /// The averaged weights.
     pub average: Numbers,
-    /// The moments of the optimiser, `[P]` each. Files hold them as float32, whatever the format of their storage: a
-    /// training resumes in any format, and in its own with the same bits.
+    /// Moments of the optimiser, `[P]` each. Files hold them as float32 whatever the storage format, so that a
+    /// training resumes in any format, and bit-identically in the same one.
     pub moments: Vec<Moment>,
-    /// The number of applied steps.
+    /// Number of applied steps.
     pub step: u64,
-    /// The progress that was set.
+    /// Progress as set from outside.
     pub progress: f64,
-    /// The number of steps before the first one that the average holds with equal shares; `None` while it is
-    /// exponential.
+    /// Steps before the equally weighted average started; `None` while the average is exponential.
     pub averaged_since: Option<u64>,
-    /// The trainer's own decisions about precision.
+    /// Loss scale and layers in float32.
     pub mixed: MixedPrecision,
 }
 
 impl State {
-    /// Writes it as the files of a checkpoint.
+    /// Serialises the state as the files of a checkpoint.
     ///
     /// # Errors
     /// [`Error::Network`] if two tensors have the same name.
@@ -82,10 +81,10 @@ impl State {
         ])
     }
 
-    /// Reads the files of a checkpoint, moments to `format`; other files are ignored.
+    /// Reads the files of a checkpoint, with moments in `format`; ignores other files.
     ///
     /// # Errors
-    /// Missing files, and files whose contents do not match the layout or the optimiser.
+    /// Fails for missing files, and for contents that do not match the layout or the optimiser.
     pub fn read(
         layout: &Layout,
         optimiser: Optimiser,
@@ -113,10 +112,10 @@ impl State {
     }
 }
 
-/// The file of the averaged weights alone.
+/// Serialises the averaged weights alone.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// The same as [`write()`].
 pub fn average_file(layout: &Layout, average: &Numbers) -> Result<Files, Error> {
     Ok(vec![(AVERAGE_FILE.to_owned(), write(layout, &average.parameters, &average.statistics)?)])
 }

@@ -1,16 +1,17 @@
 use crate::{Losses, StepTimes};
 
-/// The number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, entropy of the
-/// policy, accuracy of the value.
+/// Losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, policy entropy, value accuracy.
 pub const LOSSES: usize = 8;
 
-/// What one learner of several adds to a training step: the gradient of its batch `[P]`, the running statistics after
-/// its batch `[S]`, and its losses, in one vector of float32, so that one sum over the learners reduces everything.
+/// Share of one learner in a group's training step: the batch gradient `[P]`, the running statistics after
+/// the batch `[S]`, and the losses. All of them are one float32 vector, so that one sum over the learners reduces
+/// everything.
 ///
-/// The mean over k learners with batches of B has the gradient of a batch of k · B in micro-batches of B, each with its
-/// own statistics of batch norms, as far as the losses are means with equal weights: a learner averages over the policy
-/// weights of its own batch. Running statistics are the mean of those that each batch leads to from the same start.
-/// Whether a step is clipped or refused follows from the mean alone, so that learners cannot differ in it.
+/// The mean over k learners with batches of B has the same gradient as k micro-batches of B in a batch of k · B, each
+/// with separate batch-norm statistics, as far as the losses are means with equal weights: a learner averages over
+/// the policy weights of the local batch only. Running statistics are averaged over the learners, which all update
+/// the same start values. Whether a step is clipped or refused follows from the mean alone, so that all learners
+/// decide alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contribution {
     /// `[P + S + LOSSES]`.
@@ -18,21 +19,20 @@ pub struct Contribution {
     parameters: usize,
 }
 
-/// A contribution, in the memory of the host or of a device, and the results of the batch that only its own learner
-/// needs.
+/// A contribution in host or device memory, with the batch results that stay on the learner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contributed<C = Contribution> {
-    /// The contribution of the batch; the mean over learners, once it was reduced.
+    /// The contribution of the batch; the mean over learners once reduced.
     pub contribution: C,
-    /// The distance of the value of each row from its target, as in [`Trained`](crate::Trained).
+    /// Distance of each row's value from the target, as in [`Trained`](crate::Trained).
     pub value_errors: Vec<f32>,
-    /// The durations so far.
+    /// Durations up to here.
     pub times: StepTimes,
 }
 
 impl Contribution {
-    /// Joins a gradient `[P]`, running statistics `[S]` and losses, of which the norm of the gradient and the L2 term
-    /// are left out: they are not means of those of the learners.
+    /// Concatenates a gradient `[P]`, running statistics `[S]` and losses. The gradient norm and the L2 term are left
+    /// out: neither is a mean over learners.
     #[must_use]
     pub fn new(gradient: &[f32], statistics: &[f32], losses: &Losses) -> Self {
         let &Losses { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, .. } = losses;
@@ -41,29 +41,29 @@ impl Contribution {
         Self { numbers: [gradient, statistics, &losses].concat(), parameters: gradient.len() }
     }
 
-    /// Returns the contribution of these numbers: gradient, running statistics, losses.
+    /// Wraps a reduced or received vector: gradient, running statistics, losses.
     ///
     /// # Panics
-    /// If there are fewer than the gradient and the losses have.
+    /// If `numbers` is shorter than the gradient and the losses.
     #[must_use]
     pub fn of_numbers(numbers: Vec<f32>, parameters: usize) -> Self {
         assert!(numbers.len() >= parameters + LOSSES, "a contribution holds a gradient and losses");
         Self { numbers, parameters }
     }
 
-    /// Returns a contribution of no batch, for P parameters and S running statistics: it adds nothing to a sum.
+    /// Returns the contribution of no batch, all zeros, for P parameters and S running statistics.
     #[must_use]
     pub fn nothing(parameters: usize, statistics: usize) -> Self {
         Self { numbers: vec![0.0; parameters + statistics + LOSSES], parameters }
     }
 
-    /// Returns all numbers, to be reduced.
+    /// Returns the whole vector `[P + S + LOSSES]`, to be reduced.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }
 
-    /// Sets all numbers to `sum` divided by the number of batches in it.
+    /// Overwrites the vector with `sum / batches`.
     ///
     /// # Panics
     /// If `sum` has another length.
@@ -85,7 +85,7 @@ impl Contribution {
         &self.numbers[self.parameters..self.numbers.len() - LOSSES]
     }
 
-    /// Returns the losses; the norm of the gradient and the L2 term are 0.
+    /// Returns the losses; gradient norm and L2 term are 0.
     #[must_use]
     pub fn losses(&self) -> Losses {
         let losses: [f32; LOSSES] = self.numbers[self.numbers.len() - LOSSES..].try_into().expect("it ends with them");

@@ -1,6 +1,6 @@
 use crate::Error;
 
-/// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
+/// Decay of the learning rate with the progress of a run, which goes from 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
     /// The learning rate does not decay.
@@ -17,7 +17,7 @@ pub enum Decay {
     },
     /// The learning rate is multiplied by `factor` at each progress in `at`.
     Steps {
-        /// The factor of each step, in `(0, 1]`.
+        /// Multiplier at each step, in `(0, 1]`.
         factor: f64,
         /// Progress at which the steps occur, each in `[0, 1]`.
         at: Vec<f64>,
@@ -25,7 +25,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// The share of the peak at `progress`.
+    /// Returns the share of the peak learning rate at `progress`.
     #[must_use]
     pub fn factor(&self, progress: f64) -> f64 {
         match self {
@@ -55,7 +55,8 @@ impl Decay {
     }
 }
 
-/// The share of the peak while the learning rate warms up: it rises linearly over the first `steps` training steps.
+/// Returns the share of the peak in training step `step` (0-based); the warm-up is linear over the first `steps`
+/// steps.
 pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
 }

@@ -1,6 +1,6 @@
 use crate::{TrainingBatch, UnrolledBatch};
 
-/// What a training step learns from: positions for AlphaZero, or positions with the steps that follow for MuZero.
+/// Training examples of one step: positions for AlphaZero, positions with the steps after them for MuZero.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Examples {
     /// For a network of priors and values.
@@ -22,7 +22,7 @@ impl From<UnrolledBatch> for Examples {
 }
 
 impl Examples {
-    /// B: the number of positions.
+    /// Returns B, the number of positions.
     #[must_use]
     pub fn positions(&self) -> usize {
         match self {
@@ -31,7 +31,7 @@ impl Examples {
         }
     }
 
-    /// The index of their board among those of the trainer.
+    /// Returns the board index within the boards of the trainer.
     #[must_use]
     pub fn board(&self) -> usize {
         match self {
@@ -40,7 +40,7 @@ impl Examples {
         }
     }
 
-    /// The weight of each position in all losses, `[B]`; empty under uniform sampling.
+    /// Returns the weight of each position in all losses, `[B]`; empty under uniform sampling.
     #[must_use]
     pub fn importance(&self) -> &[f32] {
         match self {

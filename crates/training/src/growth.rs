@@ -1,4 +1,4 @@
-//! Continues the training of a network in one that has more blocks or channels and computes the same at first
+//! Continues a training in a larger network with more blocks or channels, which computes the same outputs at first
 //! (Net2Net, Chen et al. 2016).
 
 use std::collections::HashMap;
@@ -10,18 +10,18 @@ use crate::checkpoint::State;
 use crate::moments::Moment;
 use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
 
-/// Returns the state of a training of `from` for the larger network `to`, which computes the same outputs.
+/// Returns the training state of `from` transplanted to the larger network `to`, which computes the same outputs.
 ///
-/// - New blocks stand behind the old ones. The scale γ of their last norm is 0, so that they add nothing to their
-///   input, which ReLU leaves as it is. Any other activation would change it, so that such a network cannot have more
-///   blocks.
-/// - New attention blocks stand behind the old ones. The matrices and biases by which they add to their input are 0.
-/// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights
-///   are those of a new network of `seed`, and old outputs read them with weights of 0.
-/// - New parameters have moments of 0, and the same average as in the network. Moments are of float32, as in files.
+/// - New blocks come after the old ones. The scale γ of the last norm is 0, so that a new block adds nothing to the
+///   input, and ReLU leaves the input as it is. Any other activation would change it, so that such a network cannot
+///   grow in blocks.
+/// - New attention blocks come after the old ones. The matrices and biases that add to the input are 0.
+/// - New channels, and new hidden units of squeeze-and-excitation, come after the old ones. Incoming weights are
+///   initialised from `seed`; old outputs read the new channels with weights of 0.
+/// - New parameters have zero moments, and averages equal to the network. Moments are float32, as in files.
 ///
 /// # Errors
-/// [`Error::Growth`] names what else differs, or has become smaller.
+/// [`Error::Growth`] names any other difference, or a dimension that shrinks.
 pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) -> Result<State, Error> {
     check(from, to)?;
     let [old, new] = [from, to].map(|architecture| ModelLayers::new(architecture).map(|layers| layers.layout()));
@@ -50,7 +50,7 @@ pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) ->
     Ok(grown)
 }
 
-/// Checks that a network can become another one and compute the same.
+/// Checks that network `from` can become `to` and compute the same.
 fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     let refused = |reason: String| Err(Error::Growth { reason });
     if from.model != Model::Alphazero {
@@ -97,8 +97,8 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts the numbers of the old tensors in their places among the new ones, which `fresh` fills elsewhere. Weights from
-/// new inputs to old outputs are 0.
+/// Copies the old tensors into the new buffer, which `fresh` fills elsewhere. Weights from new inputs to old outputs
+/// are 0.
 fn transplant(from: &[Entry], numbers: &[f32], to: &[Entry], mut fresh: Vec<f32>) -> Vec<f32> {
     let old: HashMap<&str, &Entry> = from.iter().map(|entry| (entry.tensor.name.as_str(), entry)).collect();
     for entry in to {
@@ -118,7 +118,7 @@ fn transplant(from: &[Entry], numbers: &[f32], to: &[Entry], mut fresh: Vec<f32>
     fresh
 }
 
-/// Outputs and inputs of a tensor, whose numbers lie as `[outputs, taps, inputs]`.
+/// Returns outputs and inputs of a tensor, which is stored as `[outputs, taps, inputs]`.
 fn sides(entry: &Entry) -> [usize; 2] {
     match entry.tensor.shape[..] {
         [outputs, inputs, ..] => [outputs, inputs],
@@ -126,7 +126,7 @@ fn sides(entry: &Entry) -> [usize; 2] {
     }
 }
 
-/// The new place of an output. Those of squeeze-and-excitation are scales and then shifts of the channels.
+/// Returns the new row of an output. Squeeze-and-excitation has the channel scales first and then the channel shifts.
 fn row_of(entry: &Entry, output: usize, [old, new]: [usize; 2]) -> usize {
     let is_shift = entry.tensor.name.contains(".excitation.output.") && output >= old / 2;
     if is_shift { output - old / 2 + new / 2 } else { output }
@@ -165,7 +165,7 @@ mod tests {
         ModelLayers::new(architecture).unwrap().layout()
     }
 
-    /// A state in which every number is another.
+    /// A state without equal numbers.
     fn state(architecture: &Architecture) -> State {
         let layout = layout(architecture);
         let numbered = |entries: &[Entry], first: usize| -> Vec<f32> {
@@ -202,7 +202,7 @@ mod tests {
             }
         }
         assert!(wide[6 * 72..].iter().all(|weight| *weight != 0.0), "new channels read all channels");
-        // Scales of channels, then shifts.
+        // Channel scales first, then channel shifts.
         let [bias, wide] = pair("block.1.excitation.output.bias");
         assert_eq!((&wide[..6], &wide[8..14]), (&bias[..6], &bias[6..]));
         assert_eq!([wide[6], wide[7], wide[14], wide[15]], [0.0; 4]);

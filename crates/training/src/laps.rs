@@ -7,18 +7,18 @@ pub struct Laps<'a> {
 }
 
 impl<'a> Laps<'a> {
-    /// Begins the first lap.
+    /// Starts the first lap.
     pub fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
         let last = Some(clock());
         Self { clock: Some(clock), last }
     }
 
-    /// Creates a stopwatch whose laps all take no time.
+    /// Creates a stopwatch that measures zero for every lap.
     pub fn none() -> Self {
         Self { clock: None, last: None }
     }
 
-    /// Ends a lap and begins the next.
+    /// Returns the duration of the current lap and starts the next.
     pub fn lap(&mut self) -> Duration {
         let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
         let now = clock();

@@ -6,31 +6,31 @@ use network::{Entry as FileEntry, Reader, Role, Tensor};
 
 use crate::{Error, Optimiser};
 
-/// A tensor of the network and its place in a flat buffer.
+/// A tensor of the network with its place in a flat buffer.
 ///
-/// In the buffer, weights of convolutions lie as `[out, height, width, in]`, the channels-last order that the kernels
-/// use.
+/// In the buffer, convolution weights are stored as `[out, height, width, in]`, the channels-last order of the
+/// kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The tensor.
+    /// Name, shape and role.
     pub tensor: Tensor,
-    /// The index of its first number.
+    /// Index of the first number in the buffer.
     pub offset: usize,
-    /// The number of its numbers.
+    /// Number of elements.
     pub len: usize,
-    /// Whether evaluators need it; if not, it is in checkpoints alone.
+    /// Whether evaluators need the tensor; if not, it is in checkpoints alone.
     pub is_published: bool,
 }
 
 impl Entry {
-    /// The place in the buffer.
+    /// Returns the index range in the buffer.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
 
-    /// Returns whether it is the weight of a hidden layer: neither of one that reads observations, actions or codes,
-    /// nor of the last one of a head.
+    /// Returns whether the tensor is a hidden-layer weight: neither in a layer that reads observations, actions or
+    /// codes, nor in the last layer of a head.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         let layer = self.tensor.layer();
@@ -41,34 +41,33 @@ impl Entry {
     }
 }
 
-/// Adjacent parameters that are stepped alike.
+/// Adjacent parameters with the same step rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// The place in the buffer.
+    /// Index range in the buffer.
     pub range: Range<usize>,
-    /// The shape of the matrices that they are, `[outputs, inputs]` with the taps of convolutions as inputs, if a step
-    /// is of whole matrices.
+    /// Matrix shape `[outputs, inputs]`, with the taps of convolutions as inputs; `None` if steps are elementwise.
     pub matrix: Option<[usize; 2]>,
-    /// The rule of their steps.
+    /// Step rule of the group.
     pub optimiser: Optimiser,
-    /// Whether weight decay applies to them.
+    /// Whether weight decay applies to the group.
     pub is_decayed: bool,
 }
 
-/// All tensors of a network in two flat buffers, one of trained parameters, one of running statistics.
+/// All tensors of a network in two flat buffers: trained parameters and running statistics.
 ///
 /// One buffer instead of a hundred tensors makes an optimiser step a dozen operations. Weights of convolutions and
 /// matrices come first, so weight decay is one slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The trained parameters.
+    /// Trained parameters, in buffer order.
     pub parameters: Vec<Entry>,
-    /// The running statistics.
+    /// Running statistics, in buffer order.
     pub statistics: Vec<Entry>,
 }
 
 impl Layout {
-    /// The places of the tensors that evaluators need, and of those that only training needs.
+    /// Places the tensors for evaluators, `published`, and the tensors for training alone, `training`.
     #[must_use]
     pub fn new(published: impl Iterator<Item = Tensor>, training: impl Iterator<Item = Tensor>) -> Self {
         let tensors = published.map(|tensor| (tensor, true)).chain(training.map(|tensor| (tensor, false)));
@@ -79,7 +78,7 @@ impl Layout {
         Self { parameters: placed(parameters), statistics: placed(statistics) }
     }
 
-    /// The tensors that evaluators need, in their places.
+    /// Returns the entries that evaluators need, at the same places.
     #[must_use]
     pub fn published(&self) -> Self {
         let [parameters, statistics] = [&self.parameters, &self.statistics]
@@ -87,7 +86,7 @@ impl Layout {
         Self { parameters, statistics }
     }
 
-    /// The place of the parameter called `name`.
+    /// Returns the index range of the parameter called `name`.
     ///
     /// # Panics
     /// If no layer of the layout has it.
@@ -97,7 +96,7 @@ impl Layout {
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// The place of the running statistic called `name`.
+    /// Returns the index range of the running statistic called `name`.
     ///
     /// # Panics
     /// If no layer of the layout has it.
@@ -107,7 +106,7 @@ impl Layout {
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// The parameters in order, in groups that `optimiser` steps alike.
+    /// Returns all parameters in order, grouped by step rule for `optimiser`.
     #[must_use]
     pub fn groups(&self, optimiser: Optimiser) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
@@ -130,7 +129,8 @@ impl Layout {
         groups
     }
 
-    /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.
+    /// Returns the number of leading parameters that are weights of convolutions and matrices, to which weight decay
+    /// applies.
     #[must_use]
     pub fn decayed(&self) -> usize {
         self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
@@ -147,8 +147,8 @@ fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
     tensors.into_iter().map(place).collect()
 }
 
-/// The tensors that `entries` place in `flat`, with `prefix` before each name: convolutions `[out, height, width, in]`
-/// as `[out, in, height, width]`.
+/// Converts the slices of `flat` to file entries, with `prefix` before each name and convolutions as `[out, in,
+/// height, width]`.
 pub fn file_entries<'a>(
     prefix: &'a str,
     entries: &'a [Entry],
@@ -160,7 +160,7 @@ pub fn file_entries<'a>(
     })
 }
 
-/// Reads the flat buffer of `entries`, each named `prefix` followed by the name of its tensor.
+/// Reads the flat buffer of `entries`; each name in the file is `prefix` followed by the tensor name.
 ///
 /// # Errors
 /// [`Error::Network`] names the tensor that is missing or wrong.
@@ -174,8 +174,8 @@ pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<
     Ok(flat)
 }
 
-/// Input channels and taps of a convolution; any other tensor counts as one tap, so that transposing does not change
-/// it.
+/// Returns input channels and taps of a convolution; any other tensor counts as one tap, which makes the
+/// transposition a no-op.
 fn matrix(entry: &Entry) -> (usize, usize) {
     match entry.tensor.shape[..] {
         [outputs, inputs, ..] if entry.tensor.role == Role::Convolution => (inputs, entry.len / (outputs * inputs)),

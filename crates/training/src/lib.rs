@@ -1,12 +1,13 @@
-//! What every backend of training takes, returns and stores. It computes no tensors.
+//! Inputs, outputs and stored state of training, common to all backends. The crate computes no tensors.
 //!
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
-//! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
-//! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. Batches are of one of the [`Boards`] of a
-//! network. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
-//! writes these as files, so that each backend resumes what another one trained. [`moments`] are stored in float32 or
-//! fewer bits; [`Memory`] states what a training needs. [`mixed_precision`] is what a training in a low precision
-//! decides by itself. [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
+//! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with [`Losses`] and
+//! [`StepTimes`]; in a group of learners each adds a [`Contribution`]. Each batch is on one of the network's
+//! [`Boards`]. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
+//! writes the buffers as files, so that any backend resumes any other's training. [`moments`] are stored in float32
+//! or fewer bits; [`Memory`] states the memory of a training by part. [`mixed_precision`] holds the decisions that a
+//! trainer takes by itself in a low precision. [`growth`] continues a training in a larger network. Start with
+//! [`TrainerSettings`].
 
 mod boards;
 pub mod checkpoint;

@@ -1,24 +1,24 @@
 use crate::{Layout, TrainerSettings};
 
-/// The memory of a training by part, in bytes. Batches that wait, and what threads need beside it, do not count.
+/// Memory of a training by part, in bytes. Waiting batches and the scratch memory of threads do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Parameters and running statistics as trained.
     pub parameters: usize,
     /// The moments of the optimiser.
     pub moments: usize,
-    /// The average that is published.
+    /// The published average.
     pub average: usize,
     /// The gradient of all parameters.
     pub gradient: usize,
-    /// Other forms of the weights, which steps compute with: packed, filtered, or of lower precision.
+    /// Derived forms of the weights for computation: packed, filtered, or of lower precision.
     pub packed_weights: usize,
-    /// Activations of a micro-batch and their gradients.
+    /// Activations of a micro-batch and the gradients of the activations.
     pub activations: usize,
 }
 
 impl Memory {
-    /// The memory that does not depend on the backend and the batch.
+    /// Returns the memory that depends neither on the backend nor on the batch.
     #[must_use]
     pub fn of_state(layout: &Layout, settings: &TrainerSettings) -> Self {
         let count = |entries: &[crate::Entry]| entries.last().map_or(0, |entry| entry.range().end);
@@ -34,7 +34,7 @@ impl Memory {
         }
     }
 
-    /// The parts by name.
+    /// Returns the parts by name.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, usize); 6] {
         let &Self { parameters, moments, average, gradient, packed_weights, activations } = self;
@@ -48,7 +48,7 @@ impl Memory {
         ]
     }
 
-    /// The sum of all parts.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn total(&self) -> usize {
         self.parts().iter().map(|(_, bytes)| bytes).sum()
@@ -67,7 +67,7 @@ impl std::fmt::Display for Memory {
 }
 
 impl TrainerSettings {
-    /// The positions of the largest micro-batch of a batch.
+    /// Returns the positions in the largest micro-batch of `batch` positions.
     #[must_use]
     pub fn micro_batch_of(&self, batch: usize) -> usize {
         match self.micro_batch {

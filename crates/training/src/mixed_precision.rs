@@ -1,5 +1,4 @@
-//! What training in a low precision keeps beside the weights: the scale of the loss, and the layers that went back to
-//! float32.
+//! State of low-precision training besides the weights: the loss scale, and the layers that went back to float32.
 
 use std::collections::BTreeMap;
 
@@ -7,46 +6,46 @@ use network::{Entry, Reader};
 
 use crate::{Error, Layout};
 
-/// The training steps from one check of the layers to the next.
+/// Training steps between two checks of the layers.
 pub const CHECK_INTERVAL: u64 = 500;
 
-/// The largest relative L2 error of the gradient of a layer's weights at which its products stay in the low precision.
+/// Maximum relative L2 error of a layer's weight gradient at which the products stay in the low precision.
 pub const GRADIENT_ERROR_MAX: f64 = 0.05;
 
-/// The positions of a check, at most: the error is a ratio of sums over all weights of a layer, which few positions
-/// already show.
+/// Maximum positions in a check: the error is a ratio of sums over all weights of a layer, and few positions already
+/// show it.
 pub const CHECK_POSITIONS: usize = 256;
 
-/// The factor of the loss in float16, without which small gradients would become 0 (Micikevicius et al. 2018). It is a
-/// power of two, so that it rounds nothing.
+/// Loss scale in float16, without which small gradients would become 0 (Micikevicius et al. 2018). It is a power of
+/// two, so that scaling rounds nothing.
 ///
-/// It changes as that of `torch.amp.GradScaler` does with its defaults: halved by a step whose gradient is not finite,
-/// which is not taken, and doubled after [`GROWTH_STEPS`](Self::GROWTH_STEPS) steps that were.
+/// The scale follows the defaults of `torch.amp.GradScaler`: it is halved by a step with a gradient that is not
+/// finite, which is not taken, and doubled after [`GROWTH_STEPS`](Self::GROWTH_STEPS) steps that were taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScale {
-    /// The factor.
+    /// Multiplier of the loss.
     pub factor: f32,
-    /// The steps taken since it last changed.
+    /// Steps taken since the last change of the factor.
     pub good_steps: u32,
 }
 
 impl LossScale {
-    /// The factor of a new training.
+    /// Initial loss scale.
     pub const START: f32 = 65_536.0;
-    /// The steps after which the factor doubles.
+    /// Steps taken before the factor doubles.
     pub const GROWTH_STEPS: u32 = 2_000;
-    /// The factor below which a gradient that is not finite has another cause.
+    /// Minimum factor: a gradient that is not finite at this scale has another cause.
     pub const MIN: f32 = 1.0;
-    /// The largest factor: that of NVIDIA's Apex.
+    /// Maximum factor, as in NVIDIA's Apex.
     pub const MAX: f32 = 16_777_216.0;
 
-    /// The scale of a new training.
+    /// Returns the loss scale at the start of a training.
     #[must_use]
     pub fn new() -> Self {
         Self { factor: Self::START, good_steps: 0 }
     }
 
-    /// The scale after a step that was taken.
+    /// Returns the scale after a step that was taken.
     #[must_use]
     pub fn after_good(self) -> Self {
         match self.good_steps + 1 {
@@ -55,8 +54,8 @@ impl LossScale {
         }
     }
 
-    /// The scale after a step whose gradient was not finite, with losses that were; `None` if the scale is not the
-    /// cause.
+    /// Returns the scale after a step with finite losses and a gradient that was not finite; `None` if the scale is
+    /// not the cause.
     #[must_use]
     pub fn after_overflow(self) -> Option<Self> {
         (self.factor > Self::MIN).then_some(Self { factor: 0.5 * self.factor, good_steps: 0 })
@@ -69,23 +68,23 @@ impl Default for LossScale {
     }
 }
 
-/// A trainer's own decisions about precision, which a checkpoint keeps.
+/// Precision decisions of a trainer, kept in a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MixedPrecision {
-    /// The scale of the loss; `None` unless it trains in float16.
+    /// Loss scale; `None` unless the training is in float16.
     pub loss_scale: Option<LossScale>,
-    /// The layers whose products are of float32 again, each with the relative error of its gradient that was too large.
+    /// Layers with products back in float32, each with the relative gradient error that was too large.
     pub float32_layers: BTreeMap<String, f64>,
 }
 
-/// The entries of a scale.
+/// Names of the loss scale's entries.
 const FACTOR: &str = "loss_scale";
 const GOOD_STEPS: &str = "loss_scale_steps";
-/// The prefix of the name of a layer in float32.
+/// Name prefix of the entry for a float32 layer.
 const FLOAT32: &str = "float32.";
 
 impl MixedPrecision {
-    /// Its entries in the file of the optimiser; none of a training in float32.
+    /// Returns the entries in the optimiser's file; none in a float32 training.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         let scale = self.loss_scale.iter().flat_map(|scale| {
             [Entry::real(FACTOR, scale.factor.into()), Entry::count(GOOD_STEPS, scale.good_steps.into())]
@@ -118,23 +117,23 @@ impl MixedPrecision {
     }
 }
 
-/// The names of the layers that multiply: those with a convolution or a matrix.
+/// Returns the names of all layers that multiply: layers with a convolution or a matrix.
 pub fn layers(layout: &Layout) -> impl Iterator<Item = &str> {
     let weights = layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
     weights.map(|entry| entry.tensor.layer())
 }
 
-/// Returns whether a layer goes back to float32 for this relative error of its gradient.
+/// Returns whether a layer with this relative gradient error goes back to float32.
 ///
-/// An error that is not finite is that of a gradient out of range, of which a step takes care as a whole, or of one
-/// that is 0 in float32.
+/// An error that is not finite means a gradient out of range, which the step handles as a whole, or a float32
+/// gradient of 0.
 #[must_use]
 pub fn loses_too_much(error: f64) -> bool {
     error.is_finite() && error > GRADIENT_ERROR_MAX
 }
 
-/// The relative L2 error of `got`, a gradient in a low precision, from `expected`, that of the same factors in float32.
-/// It is not finite if a number of either is not, or all of `expected` are 0.
+/// Returns the relative L2 error of `got`, a low-precision gradient, from `expected`, the float32 gradient of the
+/// same factors. It is not finite if a number of either is not, or if all of `expected` are 0.
 #[must_use]
 pub fn relative_error(got: &[f32], expected: &[f32]) -> f64 {
     let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();

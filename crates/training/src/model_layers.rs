@@ -3,23 +3,23 @@ use weights::{Architecture, Model};
 
 use crate::{Error, layout::Layout};
 
-/// The layers of a network of either model.
+/// Layers of a network of either model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a process holds few networks")]
 pub enum ModelLayers {
-    /// Of priors and values.
+    /// Layers for priors and values.
     Alphazero(Layers),
-    /// Of latent states; without dynamics, that of an AlphaZero network of returns.
+    /// Layers around latent states; without dynamics, an AlphaZero network of returns.
     Muzero {
-        /// The layers of evaluators.
+        /// Layers that evaluators run.
         latent: LatentLayers,
-        /// The heads of the consistency loss, where it is trained.
+        /// Heads of the consistency loss, if it is trained.
         consistency: Option<ConsistencyLayers>,
     },
 }
 
 impl ModelLayers {
-    /// The layers of an architecture as evaluators need them.
+    /// Returns the layers of an architecture for evaluators.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
@@ -32,7 +32,7 @@ impl ModelLayers {
         })
     }
 
-    /// The layers of a MuZero architecture, with the heads of the consistency loss.
+    /// Returns the layers of a MuZero architecture, with the heads of the consistency loss.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range, or the model.
@@ -41,7 +41,7 @@ impl ModelLayers {
         Ok(Self::Muzero { latent, consistency: Some(consistency) })
     }
 
-    /// Every layer of evaluators, from the observation to the outputs.
+    /// Iterates over the evaluator layers, from the observation to the outputs.
     fn iter(&self) -> Box<dyn Iterator<Item = &Layer> + '_> {
         match self {
             Self::Alphazero(layers) => Box::new(layers.iter()),
@@ -49,23 +49,23 @@ impl ModelLayers {
         }
     }
 
-    /// The places of all tensors.
+    /// Returns the places of all tensors.
     pub fn layout(&self) -> Layout {
         let training = self.consistency().into_iter().flat_map(ConsistencyLayers::iter).flat_map(Layer::tensors);
         Layout::new(self.tensors(), training)
     }
 
-    /// Every tensor of evaluators, layer by layer.
+    /// Iterates over the evaluator tensors, layer by layer.
     fn tensors(&self) -> impl Iterator<Item = Tensor> {
         self.iter().flat_map(Layer::tensors)
     }
 
-    /// The number of trained parameters that evaluators need; running statistics do not count.
+    /// Counts the trained parameters for evaluators, without running statistics.
     pub fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
-    /// The layers of an AlphaZero network of wins, draws and losses.
+    /// Returns the layers of an AlphaZero network that predicts win, draw and loss.
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
@@ -76,7 +76,7 @@ impl ModelLayers {
         }
     }
 
-    /// The layers of a MuZero network, or of an AlphaZero network of returns.
+    /// Returns the layers of a MuZero network, or of an AlphaZero network of returns.
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
@@ -87,7 +87,7 @@ impl ModelLayers {
         }
     }
 
-    /// The heads of the consistency loss, where it is trained.
+    /// Returns the heads of the consistency loss, if it is trained.
     pub fn consistency(&self) -> Option<&ConsistencyLayers> {
         match self {
             Self::Muzero { consistency, .. } => consistency.as_ref(),

@@ -1,65 +1,66 @@
-//! The moments of an optimiser in the format of their storage: float32, bfloat16, or 8 bits in blocks.
+//! Optimiser moments in a storage format: float32, bfloat16, or 8 bits in blocks.
 //!
-//! A step reads numbers as float32, computes in float32, and rounds the results again. Rounding to the nearest would
-//! lose small changes for ever: with β₂ = 0.999 a second moment changes by a thousandth in a step, and two neighbours
-//! of bfloat16 are 1/256 to 1/128 apart. So rounding is stochastic: a number becomes one of its two neighbours with
-//! probabilities that keep its mean. The random numbers depend on step, moment and index alone. Start with [`Moment`].
+//! A step widens the numbers to float32, computes in float32, and rounds the results again. Rounding to nearest would
+//! lose small changes for ever: with β₂ = 0.999 a second moment changes by a thousandth per step, while adjacent
+//! bfloat16 numbers are 1/256 to 1/128 apart. So rounding is stochastic: a number becomes one of the two neighbours
+//! with probabilities that keep the mean. The random numbers depend on step, moment and index alone. Start with
+//! [`Moment`].
 
 use std::sync::LazyLock;
 
-/// The numbers of a block of [`MomentFormat::Int8`], which share a scale.
+/// Numbers per block of [`MomentFormat::Int8`]; a block shares one scale.
 pub const BLOCK: usize = 256;
 
-/// The format of the storage of moments.
+/// Storage format of moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MomentFormat {
-    /// float32: 4 bytes for each number.
+    /// float32: 4 bytes per number.
     #[default]
     F32,
-    /// bfloat16: 2 bytes.
+    /// bfloat16: 2 bytes per number.
     Bf16,
-    /// Codes of 8 bits and one scale for each [`BLOCK`] (Dettmers et al. 2022): 1.016 bytes. Codes are those of dynamic
-    /// tree quantisation (Dettmers 2016), [`code_values`].
+    /// 8-bit codes with one scale per [`BLOCK`] (Dettmers et al. 2022): 1.016 bytes per number. The codes are dynamic
+    /// tree quantisation (Dettmers 2016), see [`code_values`].
     Int8,
 }
 
-/// The meaning of a moment, which decides its codes.
+/// Meaning of a moment, which decides the 8-bit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MomentKind {
-    /// A mean or a sum of gradients.
+    /// A mean or sum of gradients.
     Gradient,
-    /// A mean of squared gradients. Its codes are those of its root, whose range is half as many powers of ten, and no
+    /// A mean of squared gradients. The codes represent the root, which spans half as many powers of ten, and no
     /// positive number becomes 0: a step divides by the root.
     Square,
 }
 
-/// The rounding of numbers to a format.
+/// Rounding mode of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest neighbour, of two equally near ones to the even one or to the lower code.
+    /// To the nearest neighbour; ties go to the even number in bfloat16 and to the lower 8-bit code.
     Nearest,
-    /// To one of both neighbours at random, with probabilities that keep the mean; the key is that of
+    /// To one of the two neighbours at random, with probabilities that keep the mean; the key comes from
     /// [`stochastic`](Self::stochastic).
     Stochastic(u32),
 }
 
-/// A moment `[P]`.
+/// An optimiser moment `[P]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
-    /// Its meaning.
+    /// Meaning of the numbers.
     pub kind: MomentKind,
-    /// Its numbers.
+    /// The numbers in the storage format.
     pub stored: Stored,
 }
 
-/// Numbers as they are stored.
+/// Numbers in a storage format.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stored {
     /// `[P]`.
     F32(Vec<f32>),
-    /// The bits of bfloat16, `[P]`.
+    /// bfloat16 bits, `[P]`.
     Bf16(Vec<u16>),
-    /// 8 bits in blocks.
+    /// 8-bit codes in blocks.
     Int8 {
         /// `[P]`.
         codes: Vec<u8>,
@@ -68,7 +69,7 @@ pub enum Stored {
     },
 }
 
-/// Some adjacent numbers of a moment, which begin at a block.
+/// A range of adjacent numbers in a moment, starting at a block boundary.
 #[derive(Debug)]
 pub struct MomentPart<'a> {
     kind: MomentKind,
@@ -93,7 +94,7 @@ impl std::fmt::Display for MomentFormat {
 }
 
 impl MomentFormat {
-    /// The bytes of a moment of `len` numbers.
+    /// Returns the storage size of a moment of `len` numbers, in bytes.
     #[must_use]
     pub fn bytes(self, len: usize) -> usize {
         match self {
@@ -105,7 +106,7 @@ impl MomentFormat {
 }
 
 impl Moment {
-    /// A moment of `len` zeros.
+    /// Creates a moment of `len` zeros.
     #[must_use]
     pub fn zeros(kind: MomentKind, format: MomentFormat, len: usize) -> Self {
         let stored = match format {
@@ -118,8 +119,8 @@ impl Moment {
         Self { kind, stored }
     }
 
-    /// Rounds numbers to the nearest ones of a format. Numbers that [`to_floats`](Self::to_floats) returned keep their
-    /// bits and codes.
+    /// Rounds numbers to nearest in a format. Numbers from [`to_floats`](Self::to_floats) keep the same bits and
+    /// codes.
     #[must_use]
     pub fn of(kind: MomentKind, format: MomentFormat, numbers: Vec<f32>) -> Self {
         if format == MomentFormat::F32 {
@@ -132,7 +133,7 @@ impl Moment {
         moment
     }
 
-    /// Its numbers in float32.
+    /// Returns the numbers as float32.
     #[must_use]
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.stored {
@@ -146,10 +147,10 @@ impl Moment {
         }
     }
 
-    /// Its parts of `size` numbers, a multiple of [`BLOCK`]; the last one may be smaller.
+    /// Splits the moment into parts of `size` numbers, a multiple of [`BLOCK`]; the last part may be smaller.
     ///
     /// # Panics
-    /// If `size` is no multiple.
+    /// If `size` is 0 or no multiple of [`BLOCK`].
     pub fn parts(&mut self, size: usize) -> Vec<MomentPart<'_>> {
         assert!(size > 0 && size.is_multiple_of(BLOCK), "parts begin at blocks");
         let kind = self.kind;
@@ -164,7 +165,7 @@ impl Moment {
         }
     }
 
-    /// The bytes of its storage.
+    /// Returns the storage size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.stored {
@@ -176,7 +177,7 @@ impl Moment {
 }
 
 impl MomentPart<'_> {
-    /// Its numbers where they are stored in float32.
+    /// Returns the numbers if the storage is float32.
     pub fn floats_mut(&mut self) -> Option<&mut [f32]> {
         match &mut self.stored {
             PartStored::F32(numbers) => Some(numbers),
@@ -184,7 +185,7 @@ impl MomentPart<'_> {
         }
     }
 
-    /// Writes its numbers to `to`, which has the same length.
+    /// Writes the numbers to `to`, which has the same length.
     pub fn read(&self, to: &mut [f32]) {
         match &self.stored {
             PartStored::F32(numbers) => to.copy_from_slice(numbers),
@@ -193,7 +194,7 @@ impl MomentPart<'_> {
         }
     }
 
-    /// Rounds `numbers`, of which the first has the index `first` in the moment.
+    /// Rounds and stores `numbers`; the first one has index `first` in the moment.
     pub fn write(&mut self, numbers: &[f32], rounding: Rounding, first: usize) {
         match &mut self.stored {
             PartStored::F32(to) => to.copy_from_slice(numbers),
@@ -208,20 +209,21 @@ impl MomentPart<'_> {
 }
 
 impl Rounding {
-    /// Stochastic rounding of the moment with this index after a step, counted from 1: the same numbers in every
-    /// backend, and on any number of threads.
+    /// Returns the stochastic rounding of moment `moment` after step `step`, counted from 1. The random bits are the
+    /// same in every backend and for any number of threads.
     #[must_use]
     pub fn stochastic(step: u64, moment: usize) -> Self {
-        // A run has fewer than 2³¹ steps; numbers that repeat after more do no harm.
+        // A run has fewer than 2³¹ steps; repeated random numbers after that do no harm.
         Self::Stochastic(mixed((step as u32).wrapping_mul(2).wrapping_add(moment as u32)))
     }
 
-    /// Random bits of the number with this index.
+    /// Random bits for the number at `index`.
     fn bits(key: u32, index: usize) -> u32 {
         mixed(index as u32 ^ key)
     }
 
-    /// The share of the distance to the upper neighbour above which a number becomes it, in `[0, 1)`.
+    /// Threshold in `[0, 1)`: a number rounds up if the distance from the lower neighbour, as a share of the gap, is
+    /// above it.
     fn share(self, index: usize) -> f32 {
         match self {
             Self::Nearest => 0.5,
@@ -230,10 +232,10 @@ impl Rounding {
     }
 }
 
-/// The multipliers of the hash that rounds at random.
+/// Multipliers of the hash for stochastic rounding.
 pub const MIX_FACTORS: [u32; 2] = [0x7feb_352d, 0x846c_a68b];
 
-/// A bijection of 32 bits that changes half of them if one bit changes (Wellons' `lowbias32`).
+/// A 32-bit bijection in which each input bit flips about half of the output bits (Wellons' `lowbias32`).
 fn mixed(mut x: u32) -> u32 {
     x ^= x >> 16;
     x = x.wrapping_mul(MIX_FACTORS[0]);
@@ -242,27 +244,27 @@ fn mixed(mut x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// The number of bfloat16 bits.
+/// Widens bfloat16 bits to float32.
 fn widened(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// The bits of bfloat16 of a number.
+/// Rounds a float32 to bfloat16 bits.
 fn narrowed(number: f32, rounding: Rounding, index: usize) -> u16 {
     let bits = number.to_bits();
     let added = match rounding {
-        // Half of the last place, less one unit below an even number.
+        // Half a unit in the last place, minus one float32 unit if the truncated number is even.
         Rounding::Nearest => 0x7fff + (bits >> 16 & 1),
         Rounding::Stochastic(key) => Rounding::bits(key, index) >> 16,
     };
     (bits.wrapping_add(added) >> 16) as u16
 }
 
-/// The values of the codes of a kind, in ascending order and relative to the scale of a block.
+/// Returns the code values of a moment kind, in ascending order and relative to the block scale.
 ///
-/// These are the values of dynamic tree quantisation (Dettmers 2016; Dettmers et al. 2022, section 2): in each of seven
-/// decades below 1 equally spaced ones, twice as many as in the decade below. Those of gradients are scaled so that the
-/// largest are ±1 and 0 lies in their middle, which makes 255; those of roots of squares are the 256 of the paper.
+/// The values are dynamic tree quantisation (Dettmers 2016; Dettmers et al. 2022, section 2): each of seven decades
+/// below 1 has equally spaced values, twice as many as the decade below. For gradients the values are scaled to ±1 at
+/// the ends with 0 in the middle, 255 in all; for roots of squares they are the 256 of the paper.
 #[must_use]
 pub fn code_values(kind: MomentKind) -> &'static [f32] {
     static OF_GRADIENTS: LazyLock<Vec<f32>> = LazyLock::new(|| {
@@ -279,7 +281,7 @@ pub fn code_values(kind: MomentKind) -> &'static [f32] {
     }
 }
 
-/// The middles of `2^(decade + more)` equal parts of `[0.1, 1]` times `10^(decade - 6)`, for each decade from 0 to 6.
+/// Midpoints of `2^(decade + more)` equal parts of `[0.1, 1]` times `10^(decade - 6)`, for each decade from 0 to 6.
 fn decades(more: i32) -> Vec<f64> {
     let of_decade = |decade: i32| {
         let parts = 1 << (decade + more);
@@ -291,7 +293,7 @@ fn decades(more: i32) -> Vec<f64> {
     (0..7).flat_map(of_decade).collect()
 }
 
-/// The code of 0.
+/// Returns the code that stands for 0.
 #[must_use]
 pub fn zero_code(kind: MomentKind) -> u8 {
     match kind {
@@ -304,7 +306,7 @@ fn decode(kind: MomentKind, codes: &[u8], scales: &[f32], to: &mut [f32]) {
     let values = code_values(kind);
     for ((codes, scale), to) in codes.chunks(BLOCK).zip(scales).zip(to.chunks_mut(BLOCK)) {
         for (to, &code) in to.iter_mut().zip(codes) {
-            // Gradients have one code less, which nothing writes.
+            // Gradients have one code fewer; the excess code is never written.
             let value = values[usize::from(code).min(values.len() - 1)] * scale;
             *to = if kind == MomentKind::Square { value * value } else { value };
         }
@@ -340,7 +342,7 @@ mod tests {
     const KINDS: [MomentKind; 2] = [MomentKind::Gradient, MomentKind::Square];
     const FORMATS: [MomentFormat; 3] = [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Int8];
 
-    /// Numbers of a kind over many powers of ten, among them 0.
+    /// Draws numbers of a moment kind over many powers of ten, including 0.
     fn drawn(kind: MomentKind, len: usize, seed: u64) -> Vec<f32> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut draw = |index: usize| {
@@ -355,7 +357,7 @@ mod tests {
         (0..len).map(&mut draw).collect()
     }
 
-    /// Rounds numbers in one part.
+    /// Rounds numbers as a single part.
     fn rounded(kind: MomentKind, format: MomentFormat, numbers: &[f32], rounding: Rounding) -> Vec<f32> {
         let mut moment = Moment::zeros(kind, format, numbers.len());
         moment.parts(numbers.len().next_multiple_of(BLOCK))[0].write(numbers, rounding, 0);
@@ -378,7 +380,7 @@ mod tests {
         for kind in KINDS {
             let numbers = drawn(kind, 1000, 3);
             for rounding in [Rounding::Nearest, Rounding::stochastic(7, 1)] {
-                // Two neighbours of bfloat16 are at most 1/128 apart.
+                // Adjacent bfloat16 numbers are at most 1/128 apart.
                 let of_bf16 = rounded(kind, MomentFormat::Bf16, &numbers, rounding);
                 for (number, rounded) in numbers.iter().zip(&of_bf16) {
                     assert!((number - rounded).abs() <= number.abs() / 128.0, "{rounded} instead of {number}");
@@ -403,7 +405,7 @@ mod tests {
 
     #[test]
     fn stochastic_rounding_keeps_the_mean_where_rounding_to_the_nearest_does_not() {
-        // A tenth of the way between two neighbours of bfloat16, and of codes of 8 bits beside the 1 that sets the
+        // A tenth of the way between two neighbours in bfloat16, and in 8-bit codes next to the 1 that sets the
         // scale.
         let values = code_values(MomentKind::Gradient);
         let [lower, upper] = [200, 201].map(|code| values[code]);
@@ -438,7 +440,7 @@ mod tests {
                 }
                 moment.to_floats()[1..].iter().map(|&square| f64::from(square)).sum::<f64>() / 255.0
             };
-            // 0.01 + 0.99 · 0.999⁵⁰⁰⁰ = 0.0167. Codes of 8 bits are those of the root, whose square has a larger mean.
+            // 0.01 + 0.99 · 0.999⁵⁰⁰⁰ = 0.0167. 8-bit codes represent the root; rounding it raises the mean square.
             let followed = after(true);
             assert!(followed > 0.0155 && followed < 0.0195, "{format}: {followed}");
             assert!(after(false) > 0.9, "{format}");

@@ -4,20 +4,21 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Entry, Layout};
 
-/// The numbers of a network, in the order of its layout.
+/// Parameters and running statistics of a network, in layout order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Numbers {
-    /// The trained parameters, `[P]`.
+    /// Trained parameters, `[P]`.
     pub parameters: Vec<f32>,
     /// Running means and variances, `[S]`.
     pub statistics: Vec<f32>,
 }
 
 impl Numbers {
-    /// The numbers of a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads
-    /// a tenth of it so that play begins undecided, those of global pooling, squeeze-and-excitation and attention
-    /// blocks likewise so that training begins near the plain tower. The matrices that map one-hot actions and chance
-    /// codes to planes are uniform within 1, because one of its inputs is not 0. The seed alone decides every number.
+    /// Initialises a new network. Weights are uniform within `√(6 / fan-in)` (He et al. 2015). Head outputs have a
+    /// tenth of this bound so that play starts undecided; outputs of global pooling, squeeze-and-excitation and
+    /// attention blocks likewise, so that training starts near the plain tower. Matrices from one-hot actions and
+    /// chance codes to planes are uniform within 1, because exactly one input is not 0. The seed alone decides every
+    /// number.
     #[must_use]
     pub fn initial(layout: &Layout, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -29,12 +30,12 @@ impl Numbers {
     }
 }
 
-/// The last matrix of the encoder of chance, whose differences name codes from the beginning.
+/// Last matrix of the chance encoder. It starts at full size: differences of the outputs choose the codes at once.
 const ENCODING: &str = "encoding.output.weight";
-/// The ends of the names of matrices that begin small: outputs of heads, those of actions without a cell among them,
-/// and what blocks add to a plain tower.
+/// Name endings of matrices with a small start: head outputs, including actions without a cell, and what blocks add
+/// to a plain tower.
 const SMALL: [&str; 3] = [".output.weight", ".rest.weight", ".pooling.weight"];
-/// The matrices from one-hot actions or chance codes to planes.
+/// Matrices from one-hot actions or chance codes to planes.
 const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
 
 fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn the_outputs_of_pooled_heads_begin_at_a_tenth_of_the_bound_of_their_inputs_and_decay() {
         let design = Design { heads: HeadKind::Pooled, ..Design::default() };
-        // Three actions of each of the twelve cells, and two others.
+        // Three actions for each of the twelve cells, and two more.
         let layout = ModelLayers::new(&Architecture { design, actions: 38, ..tiny() }).unwrap().layout();
         let numbers = Numbers::initial(&layout, 3);
         for (layer, inputs, scale) in

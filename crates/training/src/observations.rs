@@ -1,10 +1,10 @@
-/// Observations `[B, C, H, W]` in a host's memory: one byte a value for as long as every value is a whole number from 0
-/// to 255, as in games whose planes mark cells, else float32. Both give the network the same numbers.
+/// Observations `[B, C, H, W]` in host memory. A value takes one byte while all are whole numbers from 0 to 255, as
+/// in games with planes that mark cells; otherwise all are float32. Both forms give the network the same numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observations {
     /// Whole numbers from 0 to 255.
     Bytes(Vec<u8>),
-    /// Any numbers.
+    /// Arbitrary float32 values.
     Floats(Vec<f32>),
 }
 
@@ -15,13 +15,13 @@ impl Default for Observations {
 }
 
 impl Observations {
-    /// Creates empty observations with room for `values` numbers of one byte.
+    /// Creates empty observations with room for `values` one-byte values.
     #[must_use]
     pub fn with_capacity(values: usize) -> Self {
         Self::Bytes(Vec::with_capacity(values))
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -30,17 +30,17 @@ impl Observations {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends values exactly. The first one that is no whole number from 0 to 255 converts all to float32.
+    /// Appends values exactly. The first value that is no whole number from 0 to 255 converts all to float32.
     pub fn push(&mut self, values: &[f32]) {
         if let Self::Bytes(bytes) = self {
             let before = bytes.len();
-            // The cast saturates and NaN becomes 0; what it changes is found by converting back.
+            // The cast saturates and turns NaN into 0; converting back detects every inexact cast.
             bytes.extend(values.iter().map(|&value| value as u8));
             if values.iter().zip(&bytes[before..]).all(|(&value, &byte)| f32::from(byte) == value) {
                 return;
@@ -52,7 +52,7 @@ impl Observations {
         floats.extend_from_slice(values);
     }
 
-    /// The values as float32.
+    /// Returns the values as float32.
     #[must_use]
     pub fn to_floats(&self) -> Vec<f32> {
         match self {

@@ -5,38 +5,38 @@ use crate::{Error, MomentKind};
 pub enum Optimiser {
     /// Adam with decoupled weight decay, Loshchilov and Hutter 2019, algorithm 2.
     AdamW {
-        /// Decay of the mean of gradients and of the mean of their squares, each in `[0, 1)`.
+        /// Decay of the mean gradient and of the mean squared gradient, each in `[0, 1)`.
         betas: [f64; 2],
         /// Added to the root of the second moment.
         epsilon: f64,
     },
-    /// The sign of a mean of gradients as the step, with decoupled weight decay (Chen et al. 2023, algorithm 2).
+    /// The sign of a mean gradient as the step, with decoupled weight decay (Chen et al. 2023, algorithm 2).
     Lion {
-        /// Shares of the mean before: in the step, and in the mean that is kept; each in `[0, 1)`.
+        /// Weights of the previous mean, first in the step and then in the stored mean; each in `[0, 1)`.
         betas: [f64; 2],
     },
-    /// Momentum whose matrices are made orthogonal, for the weights of hidden layers
-    /// ([`Entry::is_hidden`](crate::Entry::is_hidden)), and [`adamw`](Self::adamw) for all other parameters (Jordan et
-    /// al. 2024), both with decoupled weight decay.
+    /// Momentum with orthogonalised matrices for hidden-layer weights
+    /// ([`Entry::is_hidden`](crate::Entry::is_hidden)), and [`adamw`](Self::adamw) for all other parameters (Jordan
+    /// et al. 2024), both with decoupled weight decay.
     Muon {
-        /// Decay of the sum of gradients, in `[0, 1)`; 0.95 as published.
+        /// Decay of the gradient sum, in `[0, 1)`; 0.95 as published.
         momentum: f64,
     },
-    /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, as L2 in the loss.
+    /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, like L2 in the loss.
     Sgd {
-        /// Decay of the sum of gradients, in `[0, 1)`.
+        /// Decay of the gradient sum, in `[0, 1)`.
         momentum: f64,
     },
 }
 
 impl Optimiser {
-    /// AdamW with the constants of its paper.
+    /// AdamW with the published constants.
     #[must_use]
     pub const fn adamw() -> Self {
         Self::AdamW { betas: [0.9, 0.999], epsilon: 1e-8 }
     }
 
-    /// Lion with the constants of its paper.
+    /// Lion with the published constants.
     #[must_use]
     pub const fn lion() -> Self {
         Self::Lion { betas: [0.9, 0.99] }
@@ -60,20 +60,20 @@ impl Optimiser {
         }
     }
 
-    /// The names of the moments in a checkpoint.
+    /// Returns the name prefixes of the moments in a checkpoint.
     #[must_use]
     pub fn moment_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW { .. } => &["first_moment.", "second_moment."],
-            // That of AdamW has the same meaning; its second one keeps their checkpoints apart.
+            // The meaning is the same as in AdamW; the missing second moment keeps the checkpoints apart.
             Self::Lion { .. } => &["first_moment."],
-            // The first is that of AdamW where it steps, and the second is 0 elsewhere.
+            // AdamW parameters keep the mean gradient here; all other second moments are 0.
             Self::Muon { .. } => &["momentum.", "second_moment."],
             Self::Sgd { .. } => &["momentum."],
         }
     }
 
-    /// The meanings of the moments.
+    /// Returns the kind of each moment, in the order of [`moment_names`](Self::moment_names).
     #[must_use]
     pub fn moment_kinds(self) -> &'static [MomentKind] {
         match self {

@@ -3,28 +3,28 @@ use weights::Architecture;
 
 use crate::{Error, Observations};
 
-/// Positions of one board to train on together, as plain numbers.
+/// A training batch of positions on one board, as plain numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainingBatch {
-    /// The index of its board among those of the trainer; 0 is that of the network.
+    /// Board index within the boards of the trainer; 0 is the board of the network.
     pub board: usize,
     /// Observations, `[B, C, H, W]`.
     pub observations: Observations,
-    /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
+    /// Search policies, `[B, A]`: zero where illegal; rows with a policy weight sum to one.
     pub policies: Vec<f32>,
     /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
     pub legal: Vec<u8>,
-    /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
+    /// Value targets, `[B, 3]`: win, draw, loss of the player to move, summing to one.
     pub wdl: Vec<f32>,
-    /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
+    /// Policy weight of each row, `[B]`: 0 without a policy target.
     pub policy_weights: Vec<f32>,
-    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not
-    /// uniform (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
+    /// Weight of each row in both losses, `[B]`, above 0 and at most 1: the importance weight under nonuniform
+    /// sampling (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
     pub importance: Vec<f32>,
 }
 
 impl TrainingBatch {
-    /// Returns B after checking that every field has the length for B and `architecture`, that of the batch's board.
+    /// Returns B after checking the length of every field for B and `architecture`, the network on the batch's board.
     ///
     /// # Errors
     /// [`Error::Batch`] names the field.

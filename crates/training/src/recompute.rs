@@ -1,19 +1,19 @@
-/// The activations that are computed again in the backward pass instead of being kept (Chen et al. 2016).
+/// Activations that the backward pass recomputes instead of reading them from memory (Chen et al. 2016).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recompute {
-    /// None: all are kept from the forward pass to the backward pass.
+    /// None: all activations stay from the forward pass to the backward pass.
     #[default]
     None,
-    /// Those within segments of residual blocks, of which only the outputs are kept. Batch norms keep their statistics,
-    /// so that the same numbers are computed again and running statistics move once.
+    /// All activations within segments of residual blocks; only segment outputs stay. Batch norms keep the statistics
+    /// of the forward pass, so that the same numbers are recomputed and running statistics move once.
     Blocks,
 }
 
 impl Recompute {
-    /// The number of blocks of a segment in a tower of `blocks` blocks, at least 1.
+    /// Returns the blocks per segment in a tower of `blocks` blocks, at least 1.
     ///
-    /// Each of the N / k segments keeps one output, and while one is differentiated the four activations of each of its
-    /// k blocks are there, so that N / k + 4 k is least at k = √N / 2.
+    /// Each of the N / k segments keeps one output. Differentiating a segment takes all four activations of the k
+    /// blocks, so that N / k + 4 k is least at k = √N / 2.
     #[must_use]
     pub fn segment_blocks(blocks: usize) -> usize {
         (((blocks as f64).sqrt() / 2.0).round() as usize).max(1)

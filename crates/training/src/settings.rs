@@ -3,53 +3,53 @@ use weights::Architecture;
 
 use crate::{Decay, Error, ModelLayers, MomentFormat, Optimiser, Precision, Recompute, decay};
 
-/// Settings of training.
+/// Settings of a trainer, the same for every backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainerSettings {
     /// The rule that turns gradients into steps.
     pub optimiser: Optimiser,
-    /// The format in which the moments of the optimiser are stored.
+    /// Storage format of the optimiser's moments.
     pub moments: MomentFormat,
-    /// The learning rate at its peak, after the warm-up.
+    /// Peak learning rate, after the warm-up.
     pub learning_rate: f64,
     /// Training steps over which the learning rate rises linearly from near zero.
     pub warm_up_steps: u64,
-    /// The decay of the learning rate with progress.
+    /// Decay of the learning rate with progress.
     pub decay: Decay,
-    /// The number of training steps after which progress is 1; `None` if progress is only set.
+    /// Training steps until progress is 1; `None` if progress is only set from outside.
     pub decay_steps: Option<u64>,
-    /// Weight decay of convolutions and matrices; batch norms and biases have none.
+    /// Weight decay of convolutions and matrices; norms and biases have none.
     pub weight_decay: f64,
     /// Gradients with a larger norm are scaled down to this norm.
     pub gradient_clip_norm: f64,
-    /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
-    /// the initial weights soon lose their influence.
+    /// Share of the old average that each step keeps. Early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
+    /// the influence of the initial weights soon fades.
     pub ema_decay: f64,
-    /// The progress from which on the average is that of all weights since then, with equal shares (stochastic weight
-    /// averaging; Izmailov et al. 2018), in `[0, 1]`; `None` if it stays exponential.
+    /// Progress in `[0, 1]` at which the average becomes the plain mean of all weights from then on (stochastic
+    /// weight averaging; Izmailov et al. 2018); `None` keeps the average exponential.
     pub swa_start: Option<f64>,
-    /// The factor of the value loss.
+    /// Weight of the value loss in the total.
     pub value_loss_weight: f64,
-    /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published; above 0 the network has its heads
-    /// ([`layers`](Self::layers)), and batches hold the observations of the unrolled steps.
+    /// Weight of MuZero's consistency loss (Ye et al. 2021), 2 as published. Above 0 the network has the projection
+    /// heads ([`layers`](Self::layers)), and batches hold the observations of the unrolled steps.
     pub consistency_loss_weight: f64,
-    /// The number format of convolutions and matrices; parameters and losses are float32.
+    /// Number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
-    /// Whether the gradients of layers are compared with those of float32 once in a while, and layers that lose too
-    /// much go back to it ([`mixed_precision`](crate::mixed_precision)).
+    /// Whether layer gradients are compared with float32 at intervals, and layers with too large an error go back to
+    /// float32 ([`mixed_precision`](crate::mixed_precision)).
     pub is_adaptive: bool,
-    /// The kernel of stem and tower.
+    /// Kernel of stem and tower.
     pub tower: TrainingKernel,
-    /// The most positions that are run through the network at once; a larger batch is split into micro-batches of about
-    /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each
-    /// micro-batch has its own statistics of batch norms and moves the running ones.
+    /// Maximum positions in one pass through the network; larger batches are split into micro-batches of about equal
+    /// size, and the gradients are added. 0 splits a batch only after the device ran out of memory. Each micro-batch
+    /// has separate batch-norm statistics and updates the running statistics.
     pub micro_batch: usize,
-    /// The activations that are computed again in the backward pass instead of being kept.
+    /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
 }
 
 impl TrainerSettings {
-    /// The defaults for MuZero: those for AlphaZero with a quarter of the value loss, against overfitting of the value
+    /// Defaults for MuZero: as for AlphaZero, with the value loss weighted by 1/4 against overfitting of the value
     /// (Schrittwieser et al. 2020, appendix H).
     #[must_use]
     pub fn muzero() -> Self {
@@ -84,7 +84,7 @@ impl Default for TrainerSettings {
 }
 
 impl TrainerSettings {
-    /// The layers of the network that these settings train: with the heads of the consistency loss, if it has a weight.
+    /// Returns the layers of the network to train, with consistency heads if the consistency loss has a weight.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range, or the model, since AlphaZero has no consistency
@@ -96,22 +96,22 @@ impl TrainerSettings {
         }
     }
 
-    /// The progress of a run after `steps` training steps: the larger of the set value and the share of steps.
+    /// Returns the progress of a run after `steps` training steps: the set value, or the share of steps if larger.
     #[must_use]
     pub fn progress_after(&self, steps: u64, set: f64) -> f64 {
         let by_steps = self.decay_steps.map_or(0.0, |all| steps as f64 / all.max(1) as f64);
         set.max(by_steps.min(1.0))
     }
 
-    /// The learning rate of the training step after `steps` others, with the set progress.
+    /// Returns the learning rate of the training step after the first `steps`, given the set progress.
     #[must_use]
     pub fn learning_rate_after(&self, steps: u64, set_progress: f64) -> f64 {
         let warm_up = decay::warm_up(steps, self.warm_up_steps);
         self.learning_rate * warm_up * self.decay.factor(self.progress_after(steps, set_progress))
     }
 
-    /// The share of the newest weights in their average after the training step that follows `steps` others; `since` is
-    /// the number of steps before the first one that the average holds with equal shares.
+    /// Returns the share of the new weights in the average after step `steps` (0-based). `since` is the number of
+    /// steps before the equally weighted average started.
     #[must_use]
     pub fn average_share(&self, steps: u64, since: Option<u64>) -> f64 {
         match since {
@@ -121,7 +121,7 @@ impl TrainerSettings {
         }
     }
 
-    /// Returns whether the average has equal shares at this progress.
+    /// Returns whether the average is equally weighted at this progress.
     #[must_use]
     pub fn averages_equally(&self, progress: f64) -> bool {
         self.swa_start.is_some_and(|start| progress >= start)
@@ -130,7 +130,8 @@ impl TrainerSettings {
     /// Checks every setting for a network of `layers`.
     ///
     /// # Errors
-    /// [`Error::Setting`] names a setting outside its range, or a consistency loss for a network without its heads.
+    /// [`Error::Setting`] names a setting outside the accepted range, or a consistency loss for a network without the
+    /// heads.
     pub fn check(&self, layers: &ModelLayers) -> Result<(), Error> {
         self.optimiser.check()?;
         self.decay.check()?;

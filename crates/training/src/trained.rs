@@ -2,33 +2,34 @@ use std::time::Duration;
 
 use crate::Losses;
 
-/// The durations of the parts of a training step, as seen by the caller: an accelerator may still be computing when a
-/// call returns.
+/// Durations within a training step, as seen by the caller: an accelerator may still be computing when a call
+/// returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
     /// Copying the batch to the device.
     pub stage: Duration,
-    /// The forward pass of the network and its losses.
+    /// The forward pass and the losses.
     pub forward: Duration,
-    /// Gradients and their norm, and reading the losses, which waits for an accelerator to finish the step.
+    /// The backward pass, the gradient norm, and reading the losses, which waits for an accelerator to finish the
+    /// step.
     pub backward: Duration,
-    /// Clipping, the optimiser, the average.
+    /// Clipping, the optimiser step, and the average.
     pub optimiser: Duration,
 }
 
 /// The results of a training step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trained {
-    /// The losses before the step updated the weights.
+    /// The losses before the weight update.
     pub losses: Losses,
-    /// The distance of the value of each row from its target, `[B]`; empty if the batch had no importance. Values of
-    /// AlphaZero are win minus loss; those of MuZero the predicted values of the roots, in units of the reward.
+    /// Distance of each row's value from the target, `[B]`; empty if the batch had no importance weights. AlphaZero
+    /// values are win minus loss; MuZero values are the predicted root values, in units of the reward.
     pub value_errors: Vec<f32>,
-    /// The durations of its parts.
+    /// Durations within the step.
     pub times: StepTimes,
 }
 
-/// The parts of a trainer's state that are copied.
+/// The part of a trainer's state to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// The averaged weights, which are published.

@@ -2,45 +2,44 @@ use weights::Architecture;
 
 use crate::{Error, Observations};
 
-/// Positions and the K steps that follow each, as plain numbers.
+/// Positions with the K steps after each, as plain numbers.
 ///
-/// States behind a terminal end are absorbing: any actions lead from one to the next, rewards and values are 0,
-/// policies have no weight. Of states behind a limit of time nothing is known: neither their values nor the rewards of
-/// actions taken in them have a weight.
+/// States after a terminal state are absorbing: any actions lead from one to the next, rewards and values are 0, and
+/// policies have no weight. States after truncation are unknown: values, and rewards of actions from such states,
+/// have no weight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnrolledBatch {
-    /// K: the number of steps after each position; 0 for an AlphaZero network of returns.
+    /// K: steps after each position; 0 for an AlphaZero network of returns.
     pub unroll_steps: usize,
     /// Observations of the positions, `[B, C, H, W]`.
     pub observations: Observations,
-    /// The actions taken from the position on, `[B, K]`.
+    /// Actions taken from the position on, `[B, K]`.
     pub actions: Vec<u16>,
-    /// Search policies of the position and of the states after each action, `[B, K + 1, A]`; each row that has a
-    /// policy weight sums to one.
+    /// Search policies of the position and of the state after each action, `[B, K + 1, A]`; a row with a policy
+    /// weight sums to one.
     pub policies: Vec<f32>,
-    /// The weight of each policy, `[B, K + 1]`: 0 where there is no policy target.
+    /// Weight of each policy, `[B, K + 1]`: 0 without a policy target.
     pub policy_weights: Vec<f32>,
     /// Values for the player to move, `[B, K + 1]`, before the transform.
     pub values: Vec<f32>,
-    /// The weight of each value, and of the reward of the action that is taken in its state, `[B, K + 1]`: 0 where
-    /// there is no value target.
+    /// Weight of each value, and of the reward for the action from that state, `[B, K + 1]`: 0 without a value target.
     pub value_weights: Vec<f32>,
-    /// The rewards of the actions, of the player who took each, `[B, K]`, before the transform.
+    /// Rewards of the actions for the acting player, `[B, K]`, before the transform.
     pub rewards: Vec<f32>,
-    /// Observations of the states after each action, `[B, K, C, H, W]`, any behind the end of the episode; empty for a
-    /// model without chance that is trained without the consistency loss, as are their weights.
+    /// Observations of the states after each action, `[B, K, C, H, W]`, with any numbers after the end of the
+    /// episode. Empty for a model without chance and without the consistency loss, as are both kinds of weights.
     pub next_observations: Observations,
-    /// The weight of each of them in the consistency loss, `[B, K]`: 0 at the end of the episode and behind it.
+    /// Weight of each next observation in the consistency loss, `[B, K]`: 0 from the end of the episode on.
     pub next_weights: Vec<f32>,
-    /// The weight of the chance that follows each action, `[B, K]`: 0 behind the end of the episode.
+    /// Weight of the chance event after each action, `[B, K]`: 0 after the end of the episode.
     pub chance_weights: Vec<f32>,
-    /// The weight of each position in all losses, `[B]`, as in [`TrainingBatch`](crate::TrainingBatch); empty under
+    /// Weight of each position in all losses, `[B]`, as in [`TrainingBatch`](crate::TrainingBatch); empty under
     /// uniform sampling.
     pub importance: Vec<f32>,
 }
 
 impl UnrolledBatch {
-    /// Returns B after checking that every field has the length for B, K and `architecture`, and every action.
+    /// Returns B after checking the length of every field for B, K and `architecture`, and the range of every action.
     ///
     /// # Errors
     /// [`Error::Batch`] names the field, [`Error::Action`] the action.
@@ -76,7 +75,7 @@ impl UnrolledBatch {
         }
     }
 
-    /// Returns whether it holds the observations of the states after each action.
+    /// Returns whether the batch holds the observations of the states after each action.
     #[must_use]
     pub fn has_next_observations(&self) -> bool {
         !(self.next_observations.is_empty() && self.next_weights.is_empty() && self.chance_weights.is_empty())
