@@ -28,200 +28,166 @@ const RATE_SPAN: Duration = Duration::from_secs(20);
 pub(crate) const DISTINCT: [&str; 7] =
     ["overall", "empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other", "top_1000"];
 
-/// The metrics of a run at one time.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct RunMetrics {
-    /// Training time in seconds, over all sessions.
-    pub elapsed_seconds: f64,
-    /// Time of the reading in seconds since 1970.
-    pub unix_seconds: f64,
+/// Declares [`RunMetrics`]: documentation, field, name in event files, and value, of each metric that is one number.
+/// Metrics without a value are sums over sessions, or times.
+macro_rules! run_metrics {
+    (|$processes:ident| $($(#[$doc:meta])* $field:ident $(as $name:literal)? $(= $value:expr)?;)*) => {
+        /// The metrics of a run at one time.
+        #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub(crate) struct RunMetrics {
+            $($(#[$doc])* pub $field: Option<f64>,)*
+            /// Training time in seconds, over all sessions.
+            pub elapsed_seconds: f64,
+            /// Time of the reading in seconds since 1970.
+            pub unix_seconds: f64,
+            /// Shares of distinct positions among samples of the latest stored games: `overall`, in games from the
+            /// empty board by plies (`empty/0-7`, …), and in `other` games; `top_1000` is the share of the 1,000 most
+            /// common positions.
+            pub distinct: BTreeMap<String, f64>,
+            /// Accuracy on solved positions, from 0 to 1, by `search/measure/band`.
+            pub accuracy: BTreeMap<String, f64>,
+            /// Elo of the fixed opponents.
+            pub opponents: BTreeMap<String, f64>,
+            /// Seconds spent, by `role/phase`, over all processes of the role.
+            pub seconds: BTreeMap<String, f64>,
+            /// Training device and evaluators, by role.
+            pub engines: BTreeMap<String, String>,
+            /// Devices with tensors, the CPU last.
+            pub devices: Vec<DeviceUse>,
+            /// Lost, refused or blocked work.
+            pub health: Health,
+        }
+
+        impl RunMetrics {
+            /// Computes the metrics that follow from recent expositions. Counts since the start of the run, times, and
+            /// the division of time are missing.
+            pub(crate) fn of($processes: &Processes<'_>) -> Self {
+                Self {
+                    $($($field: $value,)?)*
+                    distinct: $processes.distinct(),
+                    accuracy: $processes.accuracy(),
+                    opponents: $processes.opponents(),
+                    engines: $processes.engines(),
+                    devices: devices::of($processes),
+                    health: Health::of($processes),
+                    ..Self::default()
+                }
+            }
+
+            /// Returns the metrics that are one number, by their names in event files.
+            fn numbers(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+                [$($(($name, self.$field),)?)*].into_iter()
+            }
+        }
+    };
+}
+
+run_metrics! {
+    |processes|
     /// Episodes finished by all actors.
-    pub games: Option<f64>,
+    games as "actor/games";
     /// Moves made by all actors.
-    pub positions: Option<f64>,
+    positions;
     /// Positions evaluated by a network.
-    pub evaluations: Option<f64>,
+    evaluations;
     /// Simulations of all searches.
-    pub simulations: Option<f64>,
+    simulations;
     /// Finished episodes per second.
-    pub games_per_second: Option<f64>,
+    games_per_second as "actor/games_per_second" = processes.rate(Role::Actor, "games_total");
     /// Moves per second.
-    pub positions_per_second: Option<f64>,
+    positions_per_second as "actor/positions_per_second" = processes.rate(Role::Actor, "moves_total");
     /// Network evaluations per second.
-    pub evaluations_per_second: Option<f64>,
+    // The evaluations of actors include evaluations by inference servers.
+    evaluations_per_second as "actor/evaluations_per_second" = processes.rate(Role::Actor, "evaluations_total");
     /// Inserted trajectories per second.
-    pub inserts_per_second: Option<f64>,
+    inserts_per_second as "replay/inserts_per_second" = processes.rate(Role::Replay, "inserts_total");
     /// Samples per second.
-    pub samples_per_second: Option<f64>,
+    samples_per_second as "replay/samples_per_second" = processes.rate(Role::Replay, "samples_total");
     /// Evaluations per batch.
-    pub batch_mean: Option<f64>,
+    batch_mean as "actor/batch_mean" = processes.ratio_of_rates(Role::Actor, ["evaluations_total", "batches_total"]);
     /// Hit rate of the position cache, from 0 to 1.
-    pub cache_hit_share: Option<f64>,
+    cache_hit_share as "actor/cache_hit_share" =
+        processes.ratio_of_rates(Role::Actor, ["cache_hits_total", "cache_lookups_total"]);
     /// Trajectories that are not yet acknowledged.
-    pub unacknowledged: Option<f64>,
+    unacknowledged as "actor/unacknowledged" = processes.sum(Role::Actor, "unacknowledged");
     /// Trajectories held by all replay servers.
-    pub replay_trajectories: Option<f64>,
+    replay_trajectories as "replay/trajectories" = processes.sum(Role::Replay, "trajectories");
     /// Items held by all replay servers.
-    pub replay_items: Option<f64>,
+    replay_items as "replay/items" = processes.sum(Role::Replay, "items");
     /// Items in the sampling window.
-    pub window_items: Option<f64>,
+    window_items as "replay/window_items" = processes.sum(Role::Replay, "window_items");
     /// Samples per insert, averaged over the replay servers.
-    pub samples_per_insert: Option<f64>,
-    /// Shares of distinct positions among samples of the latest stored games: `overall`, in games from the empty board
-    /// by plies (`empty/0-7`, …), and in `other` games; `top_1000` is the share of the 1,000 most common positions.
-    pub distinct: BTreeMap<String, f64>,
+    samples_per_insert as "replay/samples_per_insert" =
+        ratio(processes.sum(Role::Replay, "samples_total"), processes.sum(Role::Replay, "items_inserted_total"));
     /// Bytes of all replay logs.
-    pub replay_bytes: Option<f64>,
+    replay_bytes as "replay/log_bytes" = processes.sum(Role::Replay, "bytes");
     /// Memory of the tables of all replay servers.
-    pub replay_memory_bytes: Option<f64>,
+    replay_memory_bytes as "replay/memory_bytes" = processes.sum(Role::Replay, "memory_bytes");
     /// Training steps taken.
-    pub steps: Option<f64>,
+    steps = processes.learner("steps_total");
     /// Training steps per second.
-    pub steps_per_second: Option<f64>,
+    // Several learners take the same steps.
+    steps_per_second as "learner/steps_per_second" = processes.growth(Role::Learner, "steps_total").reduce(f64::max);
     /// Total loss, weighted.
-    pub loss_total: Option<f64>,
+    loss_total as "loss/total" = processes.loss("total");
     /// Policy loss of training.
-    pub loss_policy: Option<f64>,
+    loss_policy as "loss/policy" = processes.loss("policy");
     /// Value loss of training.
-    pub loss_value: Option<f64>,
+    loss_value as "loss/value" = processes.loss("value");
     /// Reward loss of a learned model.
-    pub loss_reward: Option<f64>,
+    loss_reward as "loss/reward" = processes.loss("reward");
     /// Consistency loss of a learned model.
-    pub loss_consistency: Option<f64>,
+    loss_consistency as "loss/consistency" = processes.loss("consistency");
     /// Chance loss of a learned model.
-    pub loss_chance: Option<f64>,
+    loss_chance as "loss/chance" = processes.loss("chance");
     /// Policy loss on held-out trajectories.
-    pub validation_loss_policy: Option<f64>,
+    validation_loss_policy as "validation/policy" = processes.validation("policy");
     /// Value loss on held-out trajectories, if values are probabilities.
-    pub validation_loss_value: Option<f64>,
+    validation_loss_value as "validation/value" = processes.validation("value");
     /// Share of held-out search policies with the network's preferred move, from 0 to 1.
-    pub validation_policy_accuracy: Option<f64>,
+    validation_policy_accuracy as "validation/policy_accuracy" = processes.learner("validation_policy_accuracy");
     /// Mean squared distance of values on held-out trajectories.
-    pub validation_value_squared_error: Option<f64>,
+    validation_value_squared_error as "validation/value_squared_error" =
+        processes.learner("validation_value_squared_error");
     /// Expected calibration error of the expected score, from 0 to 1.
-    pub validation_calibration_error: Option<f64>,
+    validation_calibration_error as "validation/calibration_error" = processes.learner("validation_calibration_error");
     /// Gradient norm before clipping.
-    pub gradient_norm: Option<f64>,
+    gradient_norm as "learner/gradient_norm" = processes.learner("gradient_norm");
     /// Current learning rate.
-    pub learning_rate: Option<f64>,
+    learning_rate as "learner/learning_rate" = processes.learner("learning_rate");
     /// Batches with a non-finite loss or gradient.
-    pub not_finite: Option<f64>,
+    not_finite as "learner/not_finite" = processes.learner("not_finite_total");
     /// Latest published weights version.
-    pub weights_version: Option<f64>,
+    weights_version as "learner/weights_version" = processes.newest_version();
     /// Weights versions between the slowest actor's and the latest.
-    pub weights_lag: Option<f64>,
+    weights_lag as "actor/weights_lag" = processes.weights_lag();
     /// Mean policy lag of the samples of the last batch, in weights versions.
-    pub sample_version_lag: Option<f64>,
-    /// Accuracy on solved positions, from 0 to 1, by `search/measure/band`.
-    pub accuracy: BTreeMap<String, f64>,
+    sample_version_lag as "learner/sample_version_lag" = processes.learner("sample_version_lag");
     /// Elo of the latest rated version; random play is 0.
-    pub elo: Option<f64>,
+    elo as "elo/current" = processes.arena("elo");
     /// Lower bound of the confidence interval of `elo`.
-    pub elo_low: Option<f64>,
+    elo_low as "elo/low" = processes.arena("elo_low");
     /// Upper bound of the confidence interval of `elo`.
-    pub elo_high: Option<f64>,
-    /// Elo of the fixed opponents.
-    pub opponents: BTreeMap<String, f64>,
+    elo_high as "elo/high" = processes.arena("elo_high");
     /// Rated games.
-    pub rated_games: Option<f64>,
+    rated_games = processes.arena("games_total");
     /// Mean return of the evaluation episodes of the latest measured version, in games with rewards.
-    pub return_mean: Option<f64>,
+    return_mean as "return/mean" = processes.arena("return_mean");
     /// Lower bound of the confidence interval of `return_mean`.
-    pub return_low: Option<f64>,
+    return_low as "return/low" = processes.arena("return_low");
     /// Upper bound of the confidence interval of `return_mean`.
-    pub return_high: Option<f64>,
+    return_high as "return/high" = processes.arena("return_high");
     /// Mean number of steps in these episodes.
-    pub episode_length: Option<f64>,
+    episode_length as "return/episode_length" = processes.arena("episode_length_mean");
     /// Mean return of random play.
-    pub random_return: Option<f64>,
+    random_return as "return/random" =
+        processes.gauges(Role::Arena, "opponent_return", &[("opponent", "random")]).next();
     /// Evaluation episodes.
-    pub evaluation_episodes: Option<f64>,
-    /// Seconds spent, by `role/phase`, over all processes of the role.
-    pub seconds: BTreeMap<String, f64>,
-    /// Training device and evaluators, by role.
-    pub engines: BTreeMap<String, String>,
-    /// Devices with tensors, the CPU last.
-    pub devices: Vec<DeviceUse>,
-    /// Lost, refused or blocked work.
-    pub health: Health,
+    evaluation_episodes = processes.arena("episodes_total");
 }
 
 impl RunMetrics {
-    /// Computes the metrics that follow from recent expositions. Counts since the start of the run, times, and the
-    /// division of time are missing.
-    pub(crate) fn of(processes: &Processes<'_>) -> Self {
-        use Role::{Actor, Arena, Learner, Replay};
-        let learner = |name| processes.gauges(Learner, name, &[]).next();
-        let loss = |part| processes.gauges(Learner, "loss", &[("part", part)]).next();
-        let validation = |part| processes.gauges(Learner, "validation_loss", &[("part", part)]).next();
-        let arena = |name| processes.gauges(Arena, name, &[]).next();
-        let evaluations = processes.rate(Actor, "evaluations_total");
-        // Several learners train alike. The latest version counts, so that no process is ahead of it.
-        let weights_version = processes.gauges(Learner, "weights_version", &[]).reduce(f64::max);
-        let slowest = processes.gauges(Actor, "weights_version", &[]).reduce(f64::min);
-        Self {
-            games_per_second: processes.rate(Actor, "games_total"),
-            positions_per_second: processes.rate(Actor, "moves_total"),
-            // The evaluations of actors include evaluations by inference servers.
-            evaluations_per_second: evaluations,
-            inserts_per_second: processes.rate(Replay, "inserts_total"),
-            samples_per_second: processes.rate(Replay, "samples_total"),
-            batch_mean: ratio(evaluations, processes.rate(Actor, "batches_total")),
-            cache_hit_share: ratio(
-                processes.rate(Actor, "cache_hits_total"),
-                processes.rate(Actor, "cache_lookups_total"),
-            ),
-            unacknowledged: processes.sum(Actor, "unacknowledged"),
-            replay_trajectories: processes.sum(Replay, "trajectories"),
-            replay_items: processes.sum(Replay, "items"),
-            window_items: processes.sum(Replay, "window_items"),
-            samples_per_insert: ratio(
-                processes.sum(Replay, "samples_total"),
-                processes.sum(Replay, "items_inserted_total"),
-            ),
-            distinct: processes.distinct(),
-            replay_bytes: processes.sum(Replay, "bytes"),
-            replay_memory_bytes: processes.sum(Replay, "memory_bytes"),
-            steps: learner("steps_total"),
-            // Several learners take the same steps.
-            steps_per_second: processes.growth(Learner, "steps_total").reduce(f64::max),
-            loss_total: loss("total"),
-            loss_policy: loss("policy"),
-            loss_value: loss("value"),
-            loss_reward: loss("reward"),
-            loss_consistency: loss("consistency"),
-            loss_chance: loss("chance"),
-            validation_loss_policy: validation("policy"),
-            validation_loss_value: validation("value"),
-            validation_policy_accuracy: learner("validation_policy_accuracy"),
-            validation_value_squared_error: learner("validation_value_squared_error"),
-            validation_calibration_error: learner("validation_calibration_error"),
-            gradient_norm: learner("gradient_norm"),
-            learning_rate: learner("learning_rate"),
-            not_finite: learner("not_finite_total"),
-            weights_version,
-            weights_lag: weights_version.zip(slowest).map(|(newest, slowest)| (newest - slowest).max(0.0)),
-            sample_version_lag: learner("sample_version_lag"),
-            accuracy: processes.accuracy(),
-            elo: arena("elo"),
-            elo_low: arena("elo_low"),
-            elo_high: arena("elo_high"),
-            opponents: processes.opponents(),
-            rated_games: arena("games_total"),
-            return_mean: arena("return_mean"),
-            return_low: arena("return_low"),
-            return_high: arena("return_high"),
-            episode_length: arena("episode_length_mean"),
-            random_return: processes.gauges(Arena, "opponent_return", &[("opponent", "random")]).next(),
-            evaluation_episodes: arena("episodes_total"),
-            engines: processes.engines(),
-            devices: devices::of(processes),
-            health: Health::of(processes),
-            ..Self::default()
-        }
-    }
-
     /// Returns a measure over all solved positions: `accuracy_of("raw", "preserving")`.
     pub(crate) fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
@@ -234,50 +200,7 @@ impl RunMetrics {
 
     /// Returns every metric with the name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
     pub(crate) fn scalars(&self) -> Vec<(String, f64)> {
-        let named = [
-            ("actor/games", self.games),
-            ("actor/games_per_second", self.games_per_second),
-            ("actor/positions_per_second", self.positions_per_second),
-            ("actor/evaluations_per_second", self.evaluations_per_second),
-            ("actor/batch_mean", self.batch_mean),
-            ("actor/cache_hit_share", self.cache_hit_share),
-            ("actor/unacknowledged", self.unacknowledged),
-            ("replay/trajectories", self.replay_trajectories),
-            ("replay/items", self.replay_items),
-            ("replay/window_items", self.window_items),
-            ("replay/samples_per_insert", self.samples_per_insert),
-            ("replay/inserts_per_second", self.inserts_per_second),
-            ("replay/samples_per_second", self.samples_per_second),
-            ("replay/log_bytes", self.replay_bytes),
-            ("replay/memory_bytes", self.replay_memory_bytes),
-            ("learner/steps_per_second", self.steps_per_second),
-            ("learner/gradient_norm", self.gradient_norm),
-            ("learner/learning_rate", self.learning_rate),
-            ("learner/weights_version", self.weights_version),
-            ("learner/sample_version_lag", self.sample_version_lag),
-            ("learner/not_finite", self.not_finite),
-            ("actor/weights_lag", self.weights_lag),
-            ("loss/total", self.loss_total),
-            ("loss/policy", self.loss_policy),
-            ("loss/value", self.loss_value),
-            ("loss/reward", self.loss_reward),
-            ("loss/consistency", self.loss_consistency),
-            ("loss/chance", self.loss_chance),
-            ("validation/policy", self.validation_loss_policy),
-            ("validation/value", self.validation_loss_value),
-            ("validation/policy_accuracy", self.validation_policy_accuracy),
-            ("validation/value_squared_error", self.validation_value_squared_error),
-            ("validation/calibration_error", self.validation_calibration_error),
-            ("elo/current", self.elo),
-            ("elo/low", self.elo_low),
-            ("elo/high", self.elo_high),
-            ("return/mean", self.return_mean),
-            ("return/low", self.return_low),
-            ("return/high", self.return_high),
-            ("return/random", self.random_return),
-            ("return/episode_length", self.episode_length),
-        ];
-        let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let named = self.numbers().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let accuracy = self.accuracy.iter().map(|(name, value)| (format!("accuracy/{name}"), *value));
         let distinct = self.distinct.iter().map(|(name, value)| (format!("distinct/{name}"), *value));
         let opponents = self.opponents.iter().map(|(name, value)| (format!("elo/{name}"), *value));
@@ -357,6 +280,32 @@ impl Processes<'_> {
         self.gauges(role, name, &[]).reduce(|a, b| a + b)
     }
 
+    fn learner(&self, name: &str) -> Option<f64> {
+        self.gauges(Role::Learner, name, &[]).next()
+    }
+
+    fn arena(&self, name: &str) -> Option<f64> {
+        self.gauges(Role::Arena, name, &[]).next()
+    }
+
+    fn loss(&self, part: &str) -> Option<f64> {
+        self.gauges(Role::Learner, "loss", &[("part", part)]).next()
+    }
+
+    fn validation(&self, part: &str) -> Option<f64> {
+        self.gauges(Role::Learner, "validation_loss", &[("part", part)]).next()
+    }
+
+    /// Returns the latest version. With several learners, which train alike, no process is ahead of it.
+    fn newest_version(&self) -> Option<f64> {
+        self.gauges(Role::Learner, "weights_version", &[]).reduce(f64::max)
+    }
+
+    fn weights_lag(&self) -> Option<f64> {
+        let slowest = self.gauges(Role::Actor, "weights_version", &[]).reduce(f64::min)?;
+        self.newest_version().map(|newest| (newest - slowest).max(0.0))
+    }
+
     /// Returns the growth of a value per second in each process; a decrease counts as zero.
     fn growth(&self, role: Role, name: &str) -> impl Iterator<Item = f64> {
         let name = metric(role, name);
@@ -367,6 +316,10 @@ impl Processes<'_> {
     fn rate(&self, role: Role, name: &str) -> Option<f64> {
         let name = metric(role, name);
         self.of(role).filter_map(|rates| rates.rate(&name, &[])).reduce(|a, b| a + b)
+    }
+
+    fn ratio_of_rates(&self, role: Role, [above, below]: [&str; 2]) -> Option<f64> {
+        ratio(self.rate(role, above), self.rate(role, below))
     }
 
     /// Returns the rates of all series with this name, summed over processes, by the values of `labels`.
