@@ -19,6 +19,7 @@ mod ablate;
 mod arguments;
 mod bench;
 mod client_security;
+mod core_division;
 mod csv;
 mod deterministic;
 mod doctor;

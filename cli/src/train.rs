@@ -20,6 +20,7 @@ use learner::libtorch::Cpu;
 use proto::weights::Published;
 use service::Drain;
 
+use crate::core_division::CoreDivision;
 use crate::deterministic;
 use crate::kept_versions;
 use crate::libtorch::Answer;
@@ -173,6 +174,7 @@ fn supervise(
         watch: Watch::default(),
         is_beyond_support: false,
         progress,
+        division: CoreDivision::of(plan),
         is_gated: plan.config.arena.gate != GateKind::None,
     };
     let trained = session.train(drain);
@@ -215,6 +217,8 @@ struct Session<'a> {
     /// True after the warning about targets beyond the support.
     is_beyond_support: bool,
     progress: Progress,
+    /// Division of the cores that is still to be made.
+    division: Option<CoreDivision>,
     /// True if actors get the weights that the arena accepts.
     is_gated: bool,
 }
@@ -233,6 +237,7 @@ impl Session<'_> {
                 next_read = now + READ_INTERVAL;
                 self.read();
                 self.screen.show(&self.last, self.total, now);
+                self.divide_cores();
             }
             if now >= next_record {
                 next_record = now + RECORD_INTERVAL;
@@ -246,6 +251,18 @@ impl Session<'_> {
         self.read();
         self.last.health.fault = self.watch.at_end(&self.last);
         Ok(())
+    }
+
+    /// Gives the learner and the actors the cores that balance them, once both have been measured.
+    fn divide_cores(&mut self) {
+        let threads = self.division.as_ref().and_then(|division| division.threads(&self.last));
+        let Some([learner, actor]) = threads else { return };
+        self.division = None;
+        self.progress.learner_threads = learner;
+        self.screen.print(&format!("cores divided: learner {learner} thread(s), actors {actor} each"));
+        if learner > 1 {
+            self.fleet.restart_with_threads(learner, actor);
+        }
     }
 
     /// Plays the remaining rated games of the last version with a whole core, and records the rating.

@@ -91,6 +91,8 @@ pub struct Child {
     restarts: u32,
     /// True after a request to drain.
     draining: bool,
+    /// True after a request to restart.
+    restarting: bool,
 }
 
 impl Child {
@@ -106,6 +108,7 @@ impl Child {
             failures_in_a_row: 0,
             restarts: 0,
             draining: false,
+            restarting: false,
         })
     }
 
@@ -127,13 +130,16 @@ impl Child {
     /// Checks the process, and restarts it once the delay is over.
     pub fn watch(&mut self, now: Instant) -> io::Result<Option<Event>> {
         if let Some(status) = self.reap()? {
-            return Ok(Some(self.died(status, now)));
+            if !self.restarting {
+                return Ok(Some(self.died(status, now)));
+            }
+            self.restart_at = Some(now);
         }
         if self.restart_at.is_some_and(|at| at <= now) {
             self.process = Some(spawn(&self.settings)?);
             self.restart_at = None;
             self.started = now;
-            self.restarts += 1;
+            self.restarts += u32::from(!std::mem::take(&mut self.restarting));
             return Ok(Some(Event::Restarted));
         }
         Ok(None)
@@ -143,6 +149,13 @@ impl Child {
     pub fn terminate(&mut self) {
         self.restart_at = None;
         self.draining = true;
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Requests a drain (SIGTERM), after which the process starts again with further arguments.
+    pub fn restart_with(&mut self, arguments: impl IntoIterator<Item = OsString>) {
+        self.settings.arguments.extend(arguments);
+        self.restarting = self.running();
         self.signal(libc::SIGTERM);
     }
 

@@ -16,6 +16,9 @@ use crate::config::Fleet as Config;
 use crate::run_directory::Inference;
 use crate::wiring::Role;
 
+pub use self::division::{Costs, learner_threads};
+
+mod division;
 mod machine;
 #[cfg(test)]
 mod tests;
@@ -93,8 +96,13 @@ pub struct Placement {
     pub inference: Option<Place>,
     /// Device of each actor.
     pub actors: Vec<Place>,
+    /// Threads of each learner.
+    pub learner_threads: usize,
     /// Self-play threads of each actor.
     pub actor_threads: usize,
+    /// Cores to divide between the learner and the actors once both have been measured; `None` if neither is on a CPU
+    /// with threads left to the placement, or a core each is all there is.
+    pub divided_cores: Option<usize>,
     /// Games per thread of an actor on an accelerator; 0 if no accelerator is expected.
     pub accelerator_games: usize,
     /// Threads of the inference server; 0 lets the server choose.
@@ -135,6 +143,9 @@ impl Placement {
 /// the CPU by default, where it may use a tenth of one core: on a GPU it would take turns with self-play. With
 /// `arena.device=auto` it compares the last GPU with the CPU.
 ///
+/// Next to a learner on a CPU, actors have the cores that its threads leave. `learner.threads = 0` gives one learner
+/// the threads of an earlier division, `divided`, or 1 before it (0).
+///
 /// # Errors
 /// [`ConfigError`] names a key of the actors that is out of range.
 pub fn place(
@@ -143,6 +154,7 @@ pub fn place(
     learners: usize,
     actors: Option<usize>,
     inference: Inference,
+    divided: usize,
 ) -> Result<Placement, ConfigError> {
     let auto = |device: DevicePreference, place: Option<Place>| match device {
         DevicePreference::Auto => place.unwrap_or_else(|| machine.without_gpu()),
@@ -171,9 +183,19 @@ pub fn place(
         (false, true) => auto(config.actor.device, cycled(&evaluating, actor).map(Place::Gpu)),
         _ => auto(config.actor.device, None),
     };
+    let trains_on_cpu = match config.learner.device {
+        DevicePreference::Auto => !machine.has_one() && !learners.iter().any(|place| matches!(place, Place::Gpu(_))),
+        device => !device.is_accelerator(),
+    };
+    let is_divided = trains_on_cpu && !is_accelerated && !is_served && learners.len() == 1 && machine.cores > 2;
+    let is_divided = is_divided && config.learner.threads == 0 && config.actor.threads == 0;
+    let learner_threads = match config.learner.threads {
+        0 if is_divided => divided.clamp(1, machine.cores - 1),
+        threads => threads.max(1),
+    };
     let actor_threads = match (config.actor.threads, is_accelerated) {
         (0, true) => machine.accelerator_threads(count),
-        (0, false) => threads_per_actor(machine.cores, count) * if is_served { 2 } else { 1 },
+        (0, false) => threads_per_actor(machine.cores, learner_threads, count) * if is_served { 2 } else { 1 },
         (threads, _) => threads,
     };
     let is_remote = inference == Inference::Remote;
@@ -183,7 +205,7 @@ pub fn place(
         device => device.is_accelerator(),
     };
     let inference_threads = match config.inference.threads {
-        0 if is_remote && !is_server_accelerated => threads_per_actor(machine.cores, 1),
+        0 if is_remote && !is_server_accelerated => threads_per_actor(machine.cores, learner_threads, 1),
         threads => threads,
     };
     let mut placement = Placement {
@@ -191,7 +213,9 @@ pub fn place(
         arena: auto(config.arena.device, gpu(evaluating.last())),
         inference: server,
         actors: (0..count).map(of_actor).collect(),
+        learner_threads,
         actor_threads,
+        divided_cores: is_divided.then_some(machine.cores),
         accelerator_games: 0,
         inference_threads,
         environments: machine.environments(),
@@ -354,7 +378,8 @@ fn number_of(device: DevicePreference, place: Place) -> Option<usize> {
     }
 }
 
-/// Returns the threads of each actor without an accelerator. One core is left to the learner if there are several.
-pub(crate) fn threads_per_actor(cores: usize, actors: usize) -> usize {
-    (cores.saturating_sub(1) / actors.max(1)).max(1)
+/// Returns the threads of each actor without an accelerator, next to a learner on the same cores; at least one.
+#[must_use]
+pub fn threads_per_actor(cores: usize, learner_threads: usize, actors: usize) -> usize {
+    (cores.saturating_sub(learner_threads) / actors.max(1)).max(1)
 }

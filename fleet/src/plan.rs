@@ -176,8 +176,9 @@ impl Plan {
         let mut machine = machine();
         // The placement leaves a core to one learner.
         machine.cores = machine.cores.saturating_sub(learners - 1).max(1);
-        let placement = place(&machine, &config, learners, args.actors, progress.inference)?;
+        let placement = place(&machine, &config, learners, args.actors, progress.inference, progress.learner_threads)?;
         (config.actor.threads, config.inference.threads) = (placement.actor_threads, placement.inference_threads);
+        config.learner.threads = placement.learner_threads;
         if placement.accelerator_games > 0 {
             config.actor.accelerator_games = placement.accelerator_games;
         }

@@ -183,7 +183,8 @@ impl Fleet {
         }
         let group = learners.iter().map(endpoint).collect::<Vec<_>>().join(",");
         for ((number, listen), &place) in (1..).zip(&learners).zip(&placement.learners) {
-            let (mut sets, mut name) = (Vec::new(), named(Role::Learner));
+            let mut sets = vec![format!("learner.threads={}", placement.learner_threads)];
+            let mut name = named(Role::Learner);
             if learners.len() > 1 {
                 sets.extend([format!("learner.group={group}"), format!("learner.index={}", number - 1)]);
             }
@@ -279,6 +280,16 @@ impl Fleet {
         let works = |member: &Member| member.has_answered && member.child.running();
         let needed = [Role::Actor, Role::Replay, Role::Learner];
         needed.iter().all(|role| self.members.iter().any(|member| member.role == *role && works(member)))
+    }
+
+    /// Restarts the learner and the actors with these numbers of threads. Each drains first.
+    pub fn restart_with_threads(&mut self, learner: usize, actor: usize) {
+        for (role, key, threads) in [(Role::Learner, "learner.threads", learner), (Role::Actor, "actor.threads", actor)]
+        {
+            for member in self.of(&[role]) {
+                member.child.restart_with(["--set".into(), format!("{key}={threads}").into()]);
+            }
+        }
     }
 
     /// Drains every process in order: actors and arena, then learner and inference server, then replay servers.

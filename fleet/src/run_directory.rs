@@ -247,6 +247,9 @@ pub struct Progress {
     /// Training steps of the learner at the last reading.
     #[serde(default)]
     pub training_steps: u64,
+    /// Learner threads by the latest division of the cores; 0 before it.
+    #[serde(default)]
+    pub learner_threads: usize,
     /// Counters of stopped processes, by series; added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
@@ -285,8 +288,9 @@ mod tests {
         let replay = vec!["127.0.0.1:7001".parse().unwrap()];
         let boards = BTreeMap::from([("go-7".to_owned(), vec!["127.0.0.1:7004".parse().unwrap()])]);
         let inference = Inference::Remote;
-        let (minutes, elapsed_seconds, training_steps) = (15.0, 61.5, 7);
-        let progress = Progress { minutes, elapsed_seconds, inference, replay, boards, training_steps, totals };
+        let (minutes, elapsed_seconds, training_steps, learner_threads) = (15.0, 61.5, 7, 3);
+        let progress =
+            Progress { minutes, elapsed_seconds, inference, replay, boards, training_steps, learner_threads, totals };
         run.keep_progress(&progress).unwrap();
         assert_eq!(run.progress().unwrap(), Some(progress));
     }

@@ -1,7 +1,5 @@
 //! The choice of the backend that trains on a device: the kernels of the CPU, which need no libtorch, or libtorch.
 
-use std::num::NonZeroUsize;
-
 use anyhow::Context as _;
 use training::{Precision, TrainerSettings};
 use weights::Architecture;
@@ -38,7 +36,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     /// Makes the trainer of a new network. On a CPU it is that of the kernels, unless libtorch is there and is
-    /// configured, faster, or supports what they lack; `threads` 0 is the number of cores.
+    /// configured, faster, or supports what they lack; `threads` 0 is one.
     ///
     /// # Errors
     /// Settings out of range or that this program does not support, a device that fails.
@@ -54,10 +52,7 @@ impl Backend {
             return Self::libtorch(architecture, settings, device, seed, &reason);
         }
         debug_assert_eq!(device, Device::Cpu, "the kernels compute on the CPU");
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            _ => threads,
-        };
+        let threads = threads.max(1);
         let trainer =
             training_cpu::Trainer::new(architecture, settings, seed, threads).context("make the trainer of the CPU")?;
         let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());

@@ -88,7 +88,8 @@ pub struct LearnerSection {
     /// in bfloat16 with AVX-512 BF16 or matrix tiles (AMX), which `precision = "auto"` takes, and in float32 with AVX2
     /// or AVX-512.
     pub kernel: TrainingKernel,
-    /// Threads of a training step, or of one operation of libtorch; 0 is the number of cores, or leaves it to libtorch.
+    /// Threads of a training step, or of one libtorch operation; 0: one, or the learner's share of the cores in
+    /// `zerofleet train`.
     pub threads: usize,
     /// Positions per training step.
     pub batch_size: usize,
@@ -285,7 +286,7 @@ impl Default for LearnerSection {
             device: DevicePreference::Auto,
             precision: TrainingPrecision::Auto,
             kernel: TrainingKernel::Auto,
-            threads: 1,
+            threads: 0,
             batch_size: 256,
             prefetch_batches: 4,
             prepare_threads: 0,

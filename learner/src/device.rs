@@ -42,9 +42,7 @@ const HOPELESS: f64 = 4.0;
 /// [`ConfigError`] names `learner.device` or `learner.precision` if its value cannot be used.
 pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
     let section = &settings.learner;
-    if section.threads > 0 {
-        network_torch::set_threads(section.threads);
-    }
+    network_torch::set_threads(section.threads.max(1));
     let found = network_torch::choose_device(section.device, Purpose::Training)
         .map_err(|error| ConfigError::invalid("learner.device", error))?;
     let chosen = |subject: Subject, reason: &str| Chosen {

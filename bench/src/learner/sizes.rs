@@ -1,7 +1,7 @@
-//! Sizes of batches and micro-batches for the network of a run on a CPU: positions/s of training steps by the kernels,
-//! and the peak memory of a process that takes them.
+//! Batch and micro-batch sizes for the network of a run on a CPU: positions/s of training steps with the kernels, and
+//! peak memory of a process that takes the steps.
 //!
-//! Each pair of sizes is measured in a process of its own, since the system reports the peak of a whole process: this
+//! Each pair of sizes is measured in a separate process, since the system reports the peak of a whole process: this
 //! program with one batch and `--micro-batch`.
 
 use anyhow::{Context, ensure};
@@ -25,23 +25,23 @@ const SECTION: &str = "sizes of batches";
 const SPEED: &str = "positions/s";
 const PEAK: &str = "peak memory";
 const STATED: &str = "stated memory";
-/// The name of a whole batch as a micro-batch.
+/// Name of a whole batch as a micro-batch.
 const WHOLE: &str = "whole";
 
-/// The run whose network is trained.
+/// Run with the network to train.
 #[derive(Debug, Clone, Default, clap::Args, serde::Serialize)]
 pub struct Run {
-    /// A run file to begin from (TOML, one section per role).
+    /// Run file to start from (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
-    /// Overrides one key of the run file; may be given many times.
+    /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     #[serde(rename = "set")]
     pub sets: Vec<String>,
 }
 
 impl Run {
-    /// The configuration of the learner.
+    /// Returns the configuration of the learner.
     fn config(&self) -> anyhow::Result<Config> {
         let sources =
             service::config::Sources { file: self.config.clone(), env: std::env::vars_os(), sets: self.sets.clone() };
@@ -49,24 +49,26 @@ impl Run {
     }
 }
 
-/// Options of the sizes of batches.
+/// Options for batch sizes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SizesArgs {
-    /// Positions that are run through the network at once, where they are fewer; whole batches are always measured.
+    /// Micro-batch sizes, if smaller than the batch.
+    ///
+    /// A micro-batch runs through the network at once. Whole batches are always measured.
     #[arg(long, value_delimiter = ',', default_value = "64,256")]
     pub micro_batches: Vec<usize>,
-    /// The most memory of a recommended process, in GiB [default: that of this machine].
+    /// Maximum memory of a recommended process, in GiB [default: this machine's].
     #[arg(long)]
     pub memory_gib: Option<f64>,
-    /// Measures one micro-batch in this process, 0 for the whole batch.
+    /// Measure one micro-batch in this process, 0 for the whole batch.
     #[arg(long, hide = true)]
     pub micro_batch: Option<usize>,
 }
 
-/// Adds the measurements of all pairs of sizes, and a recommendation; or, with `--micro-batch`, those of one.
+/// Adds the measurements and a recommendation for all pairs of sizes; with `--micro-batch`, measures only one pair.
 ///
 /// # Errors
-/// Invalid options or settings, a network that the kernels of this CPU do not train, a process that fails.
+/// An option or setting is invalid, the CPU kernels do not train the network, or a process fails.
 pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow::Result<()> {
     let (config, bytes_max) = (args.run.config()?, bytes_max(args)?);
     let batches = if args.batches.is_empty() { vec![128, 256, 512, 1024] } else { args.batches.clone() };
@@ -77,7 +79,7 @@ pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow
     let [channels, blocks] = config.network.size();
     report.set("network", format!("{blocks}x{channels}"));
     let learner = &config.learner;
-    report.set("threads", machine::threads(learner.threads));
+    report.set("threads", learner.threads.max(1));
     report.note(format!("learner.recompute, learner.moments: {:?}, {:?}", learner.recompute, learner.moments));
     for [batch, micro_batch] in pairs(&batches, &args.sizes.micro_batches)? {
         let own = ["learner", "--json", "--parts=batch"].map(str::to_owned);
@@ -93,14 +95,14 @@ pub(super) fn add(report: &mut Report, args: &Args, so_far: SoFar<'_>) -> anyhow
     Ok(())
 }
 
-/// The most bytes of a recommended process.
+/// Returns the maximum memory of a recommended process, in bytes.
 fn bytes_max(args: &Args) -> anyhow::Result<Option<f64>> {
     let given = args.sizes.memory_gib.map(|gibibytes| gibibytes * f64::from(1 << 30));
     ensure!(given.is_none_or(|bytes| bytes > 0.0 && bytes.is_finite()), "--memory-gib must be above 0");
     Ok(given.or_else(|| service::machine::memory_bytes().map(|bytes| bytes as f64)))
 }
 
-/// The pairs of batch and micro-batch, 0 for the whole batch.
+/// Returns the pairs of batch and micro-batch, 0 for the whole batch.
 fn pairs(batches: &[usize], micro_batches: &[usize]) -> anyhow::Result<Vec<[usize; 2]>> {
     let (batches, micro_batches) = (ascending("--batches", batches)?, ascending("--micro-batches", micro_batches)?);
     let of_batch = |batch: usize| {
@@ -110,7 +112,7 @@ fn pairs(batches: &[usize], micro_batches: &[usize]) -> anyhow::Result<Vec<[usiz
     Ok(batches.into_iter().flat_map(of_batch).collect())
 }
 
-/// Takes steps, unless their stated memory is larger than `bytes_max`.
+/// Takes steps, unless the stated memory is larger than `bytes_max`.
 fn add_in_this_process(
     report: &mut Report,
     args: &Args,
@@ -120,7 +122,7 @@ fn add_in_this_process(
 ) -> anyhow::Result<()> {
     let (time, Turns { repeats, turn, seed, .. }) = (args.turns.time()?, args.turns);
     let settings = TrainerSettings {
-        // Of `auto` the kernels train in float32.
+        // With `auto`, the kernels train in float32.
         precision: match config.learner.precision {
             TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
             TrainingPrecision::F16 => Precision::F16,
@@ -133,7 +135,7 @@ fn add_in_this_process(
     };
     let checked = config.settings()?;
     let architecture = checked.network.architecture_of(&checked.game.rules());
-    let mut trainer = Trainer::new(&architecture, settings, seed, machine::threads(config.learner.threads))?;
+    let mut trainer = Trainer::new(&architecture, settings, seed, config.learner.threads.max(1))?;
     let unroll_steps = checked.targets_of(architecture.model).unroll_steps();
     let stated = trainer.memory(batch, unroll_steps).total() as f64;
     let (mut speed, mut peak) = (None, None);
@@ -155,7 +157,7 @@ fn add_in_this_process(
     Ok(())
 }
 
-/// Random positions for a network, unrolled over `steps` steps, which depend on the seed alone.
+/// Returns random positions for a network, unrolled over `steps` steps, which depend on the seed alone.
 fn random(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> Examples {
     if architecture.model == Model::Alphazero {
         return Examples::Positions(random_batch(architecture, positions, seed));
@@ -182,14 +184,14 @@ fn random(architecture: &Architecture, positions: usize, steps: usize, seed: u64
     })
 }
 
-/// The fastest sizes whose process had no more than `bytes_max`, as settings.
+/// Returns the fastest sizes with a process memory of at most `bytes_max`, as settings.
 fn recommendation(report: &Report, bytes_max: Option<f64>) -> String {
     let of = |row: &Row, metric| {
         let fits = |other: &&Row| other.metric == metric && other.dimensions == row.dimensions;
         report.rows.iter().filter(|other| other.section == SECTION).find(fits)?.value
     };
     let speeds = report.rows.iter().filter(|row| row.section == SECTION && row.metric == SPEED);
-    // Where the system does not report the peak, what the trainer stated counts.
+    // If the system does not report the peak, the memory stated by the trainer counts.
     let measured = speeds.filter_map(|row| Some((row, row.value?, of(row, PEAK).or_else(|| of(row, STATED))?)));
     let fitting = measured.filter(|(.., taken)| bytes_max.is_none_or(|bytes_max| *taken <= bytes_max));
     let within = bytes_max.map_or_else(String::new, |bytes_max| format!(" within {}", bytes(bytes_max)));

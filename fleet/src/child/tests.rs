@@ -177,3 +177,25 @@ fn standard_input_stays_open_until_the_supervisor_is_gone() {
     };
     assert_eq!(last_log_line, "it is over");
 }
+
+#[test]
+fn a_requested_restart_drains_the_process_and_adds_arguments_without_counting_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child =
+        start(folder.path(), "trap 'echo drained; exit 0' TERM; echo started $0 $1; while :; do sleep 0.01; done");
+    let log = || std::fs::read_to_string(folder.path().join("actor-0.log")).unwrap_or_default();
+    let wait = |text: &str| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !log().contains(text) {
+            assert!(Instant::now() < deadline, "{}", log());
+            std::thread::yield_now();
+        }
+    };
+    wait("started");
+    child.restart_with(["four".into(), "threads".into()]);
+    assert_eq!(event(&mut child, Instant::now()), Event::Restarted);
+    wait("started four threads");
+    assert!(log().contains("drained"));
+    assert_eq!(child.restarts(), 0);
+    child.kill();
+}

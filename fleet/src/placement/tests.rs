@@ -35,7 +35,7 @@ fn without(mut machine: Machine, number: usize, reason: &str) -> Machine {
 fn placed_with(machine: &Machine, actors: Option<usize>, inference: Inference, change: fn(&mut Config)) -> Placement {
     let mut config = Config::default();
     change(&mut config);
-    place(machine, &config, 1, actors, inference).unwrap()
+    place(machine, &config, 1, actors, inference, 0).unwrap()
 }
 
 fn placed(machine: &Machine) -> Placement {
@@ -73,7 +73,7 @@ fn learner_and_actors_are_spread_over_any_number_of_gpus() {
 #[test]
 fn each_of_several_learners_has_a_gpu_of_its_own_and_actors_have_the_rest_while_there_are_enough() {
     let placed =
-        |gpus, learners| place(&machine(gpus, 64), &Config::default(), learners, None, Inference::Local).unwrap();
+        |gpus, learners| place(&machine(gpus, 64), &Config::default(), learners, None, Inference::Local, 0).unwrap();
     for gpus in 0..=8 {
         for learners in 1..=9 {
             let Placement { learners: of_learners, actors, lines, .. } = placed(gpus, learners);
@@ -272,4 +272,26 @@ fn every_process_reads_its_device_alike_from_run_file_environment_and_set() {
             }
         }
     }
+}
+
+#[test]
+fn the_cores_of_a_cpu_are_divided_between_one_learner_and_its_actors_unless_threads_are_fixed() {
+    let placed = |machine: &Machine, learners, divided, change: fn(&mut Config)| {
+        let mut config = Config::default();
+        config.learner.threads = 0;
+        change(&mut config);
+        let placement = place(machine, &config, learners, None, Inference::Local, divided).unwrap();
+        (placement.learner_threads, placement.actor_threads, placement.divided_cores)
+    };
+    let cpu = |cores| machine(0, cores);
+    assert_eq!(placed(&cpu(16), 1, 0, |_| ()), (1, 7, Some(16)));
+    // As an earlier session has divided them, and on a machine that has become smaller.
+    assert_eq!(placed(&cpu(16), 1, 6, |_| ()), (6, 5, Some(16)));
+    assert_eq!(placed(&cpu(4), 1, 6, |_| ()), (3, 1, Some(4)));
+    // Two cores are one each.
+    assert_eq!(placed(&cpu(2), 1, 0, |_| ()), (1, 1, None));
+    assert_eq!(placed(&cpu(16), 1, 6, |config| config.learner.threads = 4), (4, 6, None));
+    assert_eq!(placed(&cpu(16), 1, 6, |config| config.actor.threads = 3), (1, 3, None));
+    assert_eq!(placed(&cpu(16), 2, 6, |_| ()), (1, 7, None));
+    assert_eq!(placed(&machine(1, 16), 1, 6, |_| ()), (1, 12, None));
 }

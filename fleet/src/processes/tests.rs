@@ -63,7 +63,7 @@ impl StandIns {
         config.security.certificate = "certificate.pem".into();
         let progress = Progress { inference, ..Progress::default() };
         let (run, replay, boards) = (self.run.clone(), vec![None; replay_servers], self.boards.clone());
-        let placement = place(machine, &config, learners, Some(actors), inference).unwrap();
+        let placement = place(machine, &config, learners, Some(actors), inference, 0).unwrap();
         let written = config.clone();
         let plan = Plan { run, config, written, actors, boards, learners, placement, replay, progress, unread: None };
         let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
