@@ -1,9 +1,8 @@
-//! `cargo xtask certs`: creates the credentials of a cluster: a certificate authority, certificates that it signs, and
-//! tokens.
+//! `cargo xtask certs`: creates the credentials of a cluster: a certificate authority, signed certificates, and tokens.
 //!
-//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` works for
-//! all services and no container can read the keys of another. The key of the authority is in none of them.
-//! docs/security.md shows the same with `openssl`. Start with [`make`].
+//! Each service has a separate directory with the same file names, so that one section `[security]` works for all
+//! services and no container can read the keys of another. No service directory holds the key of the authority.
+//! docs/security.md shows the same steps with `openssl`. Start with [`make`].
 
 use std::fs;
 use std::io::Write as _;
@@ -20,30 +19,30 @@ use ring::digest;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tempfile::NamedTempFile;
 
-/// The user id of processes in images; the host needs no user with this id.
+/// User id of processes in images; the host needs no user with this id.
 pub const USER: u32 = 10001;
-/// The folder of secrets that compose mounts.
+/// Directory of the secrets that compose mounts.
 pub const FOLDER: &str = "deploy/secrets";
-/// Certificates are valid from this long ago, for machines whose clock is behind.
+/// Certificates are valid from this long ago, for machines with a slow clock.
 const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The validity of the authority, which is longer than any run.
+/// Validity of the authority: longer than any run.
 const AUTHORITY_DAYS: u32 = 3650;
 const TOKEN_BYTES: usize = 32;
 
-/// Configured actor ids are smaller than this. Replicas share a token and draw ids of 53 bits
-/// (`actor.identity = "claimed"`), of which one in eight billion is smaller.
+/// Exclusive upper bound of configured actor ids. Replicas share a token and draw 53-bit ids
+/// (`actor.identity = "claimed"`); one in eight billion draws falls below the bound.
 const CLAIMED_FIRST: u64 = 1 << 20;
 const CLAIMED_LAST: u64 = (1 << 53) - 1;
 
-/// One service and its credentials.
+/// Name and permissions of one service, for certificates and a token.
 struct Role {
-    /// The DNS name of its certificates; `proto` defines the scopes of client certificates by these names.
+    /// DNS name in the certificates; `proto` defines the scopes of client certificates by these names.
     name: String,
     serves: bool,
-    /// The scopes of its token; see docs/security.md.
+    /// Scopes of the token; see docs/security.md.
     scopes: &'static str,
-    /// The ` actors=` of the token, which binds inserts to actor ids; empty: any actor, if the scopes allow inserts.
+    /// The ` actors=` of the token, which binds inserts to actor ids. Empty: any actor, if the scopes allow inserts.
     actors: String,
 }
 
@@ -52,7 +51,7 @@ impl Role {
         Self { name: name.to_owned(), serves, scopes, actors: String::new() }
     }
 
-    /// The roles, with that of the replicas of an actor and one of each actor with a configured id.
+    /// Returns all roles, including one for the replicas of an actor and one for each actor with a configured id.
     fn all(options: &Options) -> Vec<Self> {
         let scopes = if options.reanalysis { "act,revise,infer" } else { "act,infer" };
         let actor = |name: &str, ids| Self { actors: format!(" actors={ids}"), ..Self::new(name, false, scopes) };
@@ -61,7 +60,7 @@ impl Role {
             Self::new("learner", true, "train"),
             Self::new("inference", true, "infer"),
             actor("actor", format!("{CLAIMED_FIRST}-{CLAIMED_LAST}")),
-            // It serves weights where it has a gate.
+            // The arena serves weights if it has a gate.
             Self::new("arena", true, "infer"),
             // A human operator who runs `zerofleet`.
             Self::new("operator", false, "act,revise,train,infer,admin"),
@@ -71,31 +70,35 @@ impl Role {
     }
 }
 
-/// The folder of the secrets, and the names and the validity of the certificates.
+/// Directory of the secrets, and names and validity of the certificates.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The folder of the secrets.
+    /// Directory of the secrets.
     #[arg(long, default_value = FOLDER)]
     pub out: PathBuf,
-    /// More names or addresses by which servers are reached, separated by commas.
+    /// More names or addresses of servers, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub names: Vec<String>,
-    /// Days for which certificates are valid.
+    /// Validity of certificates in days.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-    /// Also make credentials for each of this many actors, with `actor.id` from 0 on, that insert as no other actor.
+    /// Make credentials for this many actors with a configured id as well.
+    ///
+    /// The actors have `actor.id` from 0 on, and each can insert as no other actor.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..CLAIMED_FIRST))]
     pub actors: u64,
     /// Let actors replace searches of stored trajectories (`reanalysis.share`).
     #[arg(long)]
     pub reanalysis: bool,
-    /// Replace existing certificates and tokens, under the same authority. Give the other options again.
+    /// Replace existing certificates and tokens, under the same authority.
+    ///
+    /// Repeat the other options of the first call.
     #[arg(long)]
     pub renew: bool,
 }
 
-/// Creates all credentials in the folder `out`: the certificates of servers are valid for their names, `localhost`,
-/// 127.0.0.1 and `names`. Running processes reload renewed files.
+/// Creates all credentials in the directory `out`: server certificates are valid for the role name, `localhost`,
+/// 127.0.0.1, ::1 and `names`. Running processes reload renewed files.
 ///
 /// # Errors
 /// Secrets exist already and `renew` is false, or a file cannot be written.
@@ -110,7 +113,7 @@ pub fn make(options: &Options) -> Result<()> {
     let clients = || tokens.iter().filter(|(role, _)| !role.scopes.is_empty());
     let known: String = clients().map(|(role, token)| known(role, token)).collect();
     let scopes: String = clients().map(|(role, _)| format!("{} {}{}\n", role.name, role.scopes, role.actors)).collect();
-    // If root runs this, the files belong to the user of the images; otherwise containers run as the user that created
+    // If root runs this, the files belong to the user of the images. Otherwise containers run as the user that created
     // the files (docs/cluster.md).
     let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
     for (role, token) in &tokens {
@@ -132,7 +135,7 @@ pub fn make(options: &Options) -> Result<()> {
             place.write("client_scopes", &scopes)?;
         }
     }
-    // Grafana's password for its users.
+    // Password of Grafana's users.
     let grafana = Place { folder: folder.join("grafana"), owner };
     grafana.create()?;
     grafana.write("password", &token()?)
@@ -151,7 +154,7 @@ pub fn ensure(folder: &Path) -> Result<()> {
     make(&Options { out: folder.to_owned(), names, days: 365, actors, reanalysis: false, renew: false })
 }
 
-/// A certificate that the authority has signed, and its key.
+/// A certificate signed by the authority, with the private key.
 type Signed = CertifiedKey<KeyPair>;
 
 struct Authority {
@@ -162,7 +165,7 @@ struct Authority {
 impl Authority {
     /// Reads the authority in `folder`, or creates a new one.
     fn of(folder: &Path) -> Result<Self> {
-        // Only the user that runs this may read the authority's key.
+        // Only the current user may read the key of the authority.
         let place = Place { folder: folder.to_owned(), owner: None };
         let (certificate_path, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
         let params = Self::params()?;
@@ -175,7 +178,7 @@ impl Authority {
         let key = KeyPair::generate().context("make the key of the authority")?;
         let certificate = params.self_signed(&key).context("sign the certificate of the authority")?.pem();
         place.write("ca.key", &key.serialize_pem())?;
-        // Written last, so that its presence implies that of the key.
+        // Written last: if the certificate exists, so does the key.
         place.write("ca.pem", &certificate)?;
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
     }
@@ -217,7 +220,7 @@ fn token() -> Result<String> {
     Ok(hexadecimal(&bytes))
 }
 
-/// Formats the line for a token in a server's token file.
+/// Formats a token as a line of a server's token file.
 fn known(role: &Role, token: &str) -> String {
     let digest = digest::digest(&digest::SHA256, token.as_bytes());
     format!("{} {} {}{}\n", role.name, role.scopes, hexadecimal(digest.as_ref()), role.actors)
@@ -227,10 +230,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A folder of files that one user may read.
+/// A directory of files that one user may read.
 struct Place {
     folder: PathBuf,
-    /// The user that owns the files, if not the one that writes them.
+    /// Owner of the files, if not the current user.
     owner: Option<u32>,
 }
 
@@ -240,11 +243,11 @@ impl Place {
         self.hand_over(&self.folder)
     }
 
-    /// Replaces a file atomically, so that a process that reads it sees the old one or the new one.
+    /// Replaces a file atomically, so that a reading process sees either the old or the new contents.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
         let failed = || format!("write {}", path.display());
-        // Created for its owner alone: no other user may read a partial file either.
+        // Created for the owner alone: no other user may read a partial file either.
         let mut file = NamedTempFile::new_in(&self.folder).with_context(failed)?;
         file.write_all(text.as_bytes()).with_context(failed)?;
         self.hand_over(file.path())?;

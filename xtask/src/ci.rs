@@ -15,10 +15,10 @@ struct Step {
     outcome: Result<()>,
 }
 
-/// Runs every step, even after one has failed, so that all failures are reported.
+/// Runs every step, even after a failure, so that all failures are reported.
 ///
 /// # Errors
-/// If any step failed.
+/// At least one step failed.
 pub fn run(root: &Path) -> Result<()> {
     let start = Instant::now();
     let mut tests = Summary::default();
@@ -43,12 +43,13 @@ pub fn run(root: &Path) -> Result<()> {
     step("deny", &mut || deny::run(root).map(|reasons| not_checked = reasons));
     step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu).map(drop));
-    // Checks the build for accelerators, so that it keeps compiling; the tests compile the build without them.
+    // Checks the build with accelerators, so that it keeps compiling; the tests compile the build without them.
     let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
     step("clippy", &mut || {
         cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
-        // The same features as in `cargo xtask train`. The test selects nothing that is checked here, but the features
-        // of development: without them all dependencies would be checked once more with fewer features.
+        // The same features as in `cargo xtask train`. The test `tracing_off` adds no code to check; it selects the
+        // features of development dependencies. Without them, all dependencies would be checked again with fewer
+        // features.
         let programs = "--bin zerofleet --bin learner --test tracing_off";
         cargo(&format!(
             "clippy --workspace --exclude bench --exclude tests {programs} --no-default-features -- -D warnings"
@@ -57,9 +58,9 @@ pub fn run(root: &Path) -> Result<()> {
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);
         docs.args(["doc", "--workspace", "--no-deps", "--lib"]);
-        // The programs that have not the name of their library, whose pages theirs would replace.
+        // Programs with another name than the library of the package; equal names would overwrite each other's pages.
         docs.args(["--bin", "zerofleet", "--bin", "zerofleet-bench", "--bin", "simulate"]);
-        // The example is there for the same features as above, for the same reason.
+        // The example selects the same features as above, for the same reason.
         docs.args(["--example", "versions"]);
         workspace::run(docs.env("RUSTDOCFLAGS", "-D warnings"))
     });

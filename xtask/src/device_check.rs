@@ -1,10 +1,11 @@
-//! `cargo xtask device-check`: checks that zerofleet computes correctly and fast on the GPU of a machine that has no
-//! Rust, no network and no registry, but a PyTorch in its Python.
+//! `cargo xtask device-check`: checks that zerofleet computes correctly and fast on the GPU of a machine without Rust,
+//! network or registry, but with PyTorch.
 //!
-//! `--pack` builds every program here and packs them with this one into an archive; the archive's `run.sh` runs the
-//! steps there. `--run` does the same on this machine, also without a GPU: steps that need one then say why they skip.
-//! Every step runs programs under a time limit and adds rows: a value, its bar and its kind. A missed bar of
-//! correctness fails, one of speed warns. docs/device-check.md describes the steps. Start with [`run`].
+//! `--pack` builds every program on this machine and packs the programs with xtask into an archive; `run.sh` in the
+//! archive runs the steps on the other machine. `--run` does the same on this machine, also without a GPU: steps that
+//! need a GPU are skipped with a reason. Every step runs programs under a time limit and adds rows: a value with a bar
+//! and a kind. A missed correctness bar fails, a missed speed bar warns. docs/device-check.md describes the steps.
+//! Start with [`run`].
 
 mod checks;
 mod gpu;
@@ -24,40 +25,42 @@ use row::{Row, Verdict};
 use session::Session;
 use steps::{Plan, Step};
 
-/// Options of the check.
+/// Options for packing or running the check.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Build release programs and pack them, with this check, into an archive for a machine with a GPU.
+    /// Build release programs and pack an archive for a machine with a GPU.
+    ///
+    /// The archive contains this check as well.
     #[arg(long, conflicts_with = "run", required_unless_present = "run")]
     pub pack: bool,
     /// Run the steps on this machine.
     #[arg(long)]
     pub run: bool,
-    /// Only these steps; by default all but those that train for minutes.
+    /// Run only these steps [default: all except steps that train for minutes].
     #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
     pub steps: Vec<String>,
     /// The archive to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
     #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
     pub output: PathBuf,
-    /// The folder of `check.json` and `steps.log`.
+    /// Directory for `check.json` and `steps.log`.
     #[arg(long, value_name = "FOLDER", default_value = "out")]
     pub out: PathBuf,
-    /// The unpacked archive; without it, the programs are built.
+    /// Directory of the unpacked archive; without it, the programs are built.
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// The device: `auto` takes the GPU that nvidia-smi lists.
+    /// Device: `auto` takes the GPU that nvidia-smi lists.
     #[arg(long, value_enum, default_value_t)]
     pub device: Wanted,
-    /// The folder of libtorch's libraries [default: those of Python's torch, else `.libtorch/lib`].
+    /// Directory of libtorch [default: from Python's torch, else `.libtorch/lib`].
     #[arg(long, value_name = "FOLDER")]
     pub libtorch: Option<PathBuf>,
-    /// The time of all steps together [default: 480, or the limits of the named steps].
+    /// Time limit of the check [default: 480, or the limits of the named steps].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,
 }
 
-/// The device that is asked for.
+/// Requested device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wanted {
     /// The first GPU that nvidia-smi lists, else the CPU.
@@ -72,7 +75,7 @@ pub enum Wanted {
 /// Packs or runs the check.
 ///
 /// # Errors
-/// A program that cannot be built, no libtorch, a folder that cannot be written, a step that failed.
+/// A program cannot be built, there is no libtorch, a directory cannot be written, or a step failed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let chosen = steps::chosen(&options.steps)?;
     if options.pack {
@@ -83,7 +86,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     check(root, options, &folder, &chosen)
 }
 
-/// Runs the steps, goes on after failures, and reports.
+/// Runs the steps, continues after failures, and reports.
 fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]) -> Result<()> {
     let manifest = pack::manifest(folder)?;
     fs::create_dir_all(&options.out).with_context(|| format!("create {}", options.out.display()))?;
@@ -125,7 +128,7 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
 /// Prints the counts of verdicts.
 ///
 /// # Errors
-/// Names the steps that failed.
+/// Some steps failed; the error names them.
 fn summary(rows: &[Row], seconds: &[(&str, f64)], file: &Path) -> Result<()> {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     println!(

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: builds the fuzz targets with libFuzzer and the address sanitiser, and runs each for some
 //! minutes.
 //!
-//! Every bin of `fuzz/Cargo.toml` is a target; `fuzz/README.md` describes them. What a run finds stays below
-//! `target/fuzz`, and the committed corpus is only read.
+//! Every bin of `fuzz/Cargo.toml` is a target; `fuzz/README.md` describes them. New inputs stay below `target/fuzz`;
+//! the committed corpus is only read.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,19 +17,19 @@ use cargo_metadata::MetadataCommand;
 use crate::suite::{SANITISED, has_runtime};
 use crate::{libtorch, train, workspace};
 
-/// The compiler options that cargo-fuzz sets: coverage for libFuzzer, and the address sanitiser.
+/// Compiler options of cargo-fuzz: coverage for libFuzzer, and the address sanitiser.
 const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                          -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                          -Cllvm-args=-sanitizer-coverage-pc-table";
-/// The most memory of a target, and of one allocation, in MiB. A head of the replay log may decompress to 256 MiB.
+/// Maximum memory per target and per allocation, in MiB. A replay log head may decompress to 256 MiB.
 const MEMORY_MIB_MAX: u64 = 2048;
 const ALLOCATION_MIB_MAX: u64 = 600;
-/// The time after which one input counts as a hang, in seconds.
+/// Time limit for one input, in seconds; a longer run counts as a hang.
 const INPUT_SECONDS_MAX: u64 = 20;
-/// The lines of a log that are printed for a finding.
+/// Log lines printed for a finding.
 const TAIL_LINES: usize = 40;
 
-/// The targets to run, and for how long.
+/// Targets to run, and the duration.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
     /// Minutes for which each target runs.
@@ -38,25 +38,25 @@ pub struct Options {
     /// Targets that run at the same time.
     #[arg(long, default_value_t = 1)]
     pub parallel: usize,
-    /// The targets; all of them if none is named.
+    /// The targets [default: all].
     pub targets: Vec<String>,
 }
 
-/// The result of one target.
+/// Result of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     target: String,
-    /// Inputs that were run.
+    /// Number of executed inputs.
     executions: u64,
     took: Duration,
-    /// Files of the committed corpus, and those that this and earlier runs found in addition.
+    /// Files of the committed corpus, and files that this and earlier runs found in addition.
     corpus: usize,
     found: usize,
-    /// False if an input failed its check, hung or took too much memory.
+    /// False if an input failed the check, hung or took too much memory.
     passed: bool,
 }
 
-/// Builds all targets, runs the named ones, and prints their executions and the sizes of their corpora.
+/// Builds all targets, runs the named targets, and prints executions and corpus sizes.
 ///
 /// # Errors
 /// A target has a finding or does not build, or there is no such target.
@@ -102,7 +102,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The names of all targets, in order.
+/// Returns the names of all targets, in order.
 fn targets(manifest: &Path) -> Result<Vec<String>> {
     let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec();
     let metadata = metadata.context("read the manifest of the fuzz targets")?;
@@ -117,7 +117,7 @@ fn targets(manifest: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The named targets; all if none is named.
+/// Returns the named targets; all if none is named.
 fn chosen(all: &[String], named: &[String]) -> Result<Vec<String>> {
     if let Some(unknown) = named.iter().find(|name| !all.contains(name)) {
         bail!("there is no target {unknown}, only {}", all.join(", "));
@@ -138,9 +138,9 @@ fn run_target(root: &Path, folder: &Path, target: &str, minutes: f64) -> Result<
     command.arg(format!("-artifact_prefix={}/{target}-", findings.display()));
     command.args([format!("-rss_limit_mb={MEMORY_MIB_MAX}"), format!("-malloc_limit_mb={ALLOCATION_MIB_MAX}")]);
     command.args([format!("-timeout={INPUT_SECONDS_MAX}"), "-print_final_stats=1".to_owned()]);
-    // A server that some targets start runs until the process ends, and its memory is no leak.
+    // A server that some targets start runs until the process exits; the memory of the server is no leak.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
-    // The compiler options of the targets replace those that link the search path of the workspace.
+    // The compiler options of the targets replace the options that link the library path of the workspace.
     let libtorch = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
     train::find_libraries_in(&mut command, &libtorch);
     let start = Instant::now();
@@ -164,7 +164,7 @@ fn run_target(root: &Path, folder: &Path, target: &str, minutes: f64) -> Result<
     })
 }
 
-/// The number of executed inputs in the statistics of libFuzzer; 0 without them.
+/// Returns the number of executed inputs from the statistics of libFuzzer; 0 without statistics.
 fn executions(log: &str) -> u64 {
     let count = log.lines().find_map(|line| line.trim().strip_prefix("stat::number_of_executed_units:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)

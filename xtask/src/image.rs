@@ -1,11 +1,11 @@
 //! `cargo xtask image`: builds one small image per process, from binaries built on this machine.
 //!
-//! An image has up to four layers, ordered by how often they change: the files of the system (`zerofleet/system`), the
-//! CPU half of libtorch (`zerofleet/libtorch`, only below the images of processes that are linked with it), its CUDA
-//! half (`zerofleet/cuda`, only below the images for GPUs, whose names end in `-gpu`), and a binary. On `scratch` the
-//! first holds the libraries that the binaries load, copied from this machine, so that no registry is needed; on a
-//! Debian base it is empty. An image is built in the same way whether or not a registry is reachable, because the
-//! result must not depend on the network.
+//! An image has up to four layers, ordered by how rarely they change: the system files (`zerofleet/system`), the CPU
+//! half of libtorch (`zerofleet/libtorch`, only below images of processes that link it), the CUDA half
+//! (`zerofleet/cuda`, only below images for GPUs, with names in `-gpu`), and a binary. On `scratch` the first layer
+//! holds the libraries that the binaries load, copied from this machine, so that no registry is needed; on a Debian
+//! base it is empty. Builds are the same whether or not a registry is reachable, because the result must not depend on
+//! the network.
 //!
 //! deploy/Dockerfile builds the same images on machines that have only Docker. Start with [`run`].
 
@@ -25,30 +25,34 @@ use crate::{certs, workspace};
 use libraries::{Libraries, Linked};
 use recipe::{CUDA, Flavour, Process, SYSTEM, Stages, TORCH};
 
-/// Options of the images.
+/// Options for the images.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// The base image: any Debian at least as new as this machine's, or `scratch` with libraries copied from this
-    /// machine.
+    /// Base image: `scratch`, or a Debian at least as new as this machine's.
+    ///
+    /// With `scratch`, libraries are copied from this machine.
     #[arg(long, default_value = recipe::SCRATCH)]
     pub base: String,
-    /// The tag of the images.
+    /// Tag of the images.
     #[arg(long, default_value = "dev")]
     pub tag: String,
     /// Debug builds instead of release builds.
     #[arg(long)]
     pub debug: bool,
-    /// Build nothing: pack the binaries in this folder, and make no certificates.
+    /// Pack the binaries in this directory: build nothing, make no certificates.
     #[arg(long, value_name = "FOLDER", conflicts_with = "debug")]
     pub from: Option<PathBuf>,
-    /// For NVIDIA GPUs: the images of learner, actor, inference server and arena contain both halves of libtorch, and
-    /// their names end in `-gpu`.
+    /// Build images for NVIDIA GPUs, with names in `-gpu`.
+    ///
+    /// The images of learner, actor, inference server and arena then contain both halves of libtorch.
     #[arg(long)]
     pub gpu: bool,
-    /// The image of the learner contains no libtorch: it trains on CPUs, and only what the kernels of the CPU support.
+    /// Build the image of the learner without libtorch.
+    ///
+    /// The learner then trains on CPUs, and only configurations that the CPU kernels support.
     #[arg(long, conflicts_with_all = ["gpu", "from"])]
     pub without_libtorch: bool,
-    /// Only the image of this binary; may be given many times.
+    /// Build only the image of this binary; may be repeated.
     #[arg(long, value_name = "BINARY")]
     pub only: Vec<String>,
 }
@@ -56,7 +60,7 @@ pub struct Options {
 /// Builds binaries and images, and creates the other files that compose needs: certificates, tokens and `.env`.
 ///
 /// # Errors
-/// There is no Docker engine, something does not build, or an image does not start.
+/// There is no Docker engine, a build fails, or an image does not start.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("images hold Linux binaries, and those of this machine are others: `docker build` deploy/Dockerfile");
@@ -68,14 +72,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let stage = Stage::new(&root.join("target").join("image"))?;
 
     let torch_folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
-    // All libraries of a half go into its layer, because some are loaded by name at run time.
+    // A layer holds all libraries of a half, because some are loaded by name at run time.
     let torch = Libraries::in_folder(&torch_folder.join("lib"))?;
     let [cpu_half, cuda_half] = torch.clone().halves();
     let mut packed = Vec::new();
     for process in processes {
         let flavour = process.flavour(wanted);
         let binary = stage.binary(&folder, process.binary)?;
-        // The original binary is inspected, because it finds libtorch by a path relative to its own location.
+        // Inspects the original binary, because it finds libtorch by a path relative to the file.
         let linked = libraries::of(&folder.join(process.binary), &torch_folder.join("lib"))?.system_and_other(&torch);
         ensure!(
             linked.torch || flavour == Flavour::Cpu,
@@ -109,14 +113,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             let more = cuda_half.needed_of_system(&torch)?;
             stage.copy_system(CUDA, more.difference(&system))?;
         }
-        // The toolkit that adds the driver to a container writes to this folder, and fails if there is none.
+        // The toolkit that adds the driver to a container writes to this directory, and fails if it is missing.
         let configuration = stage.context(CUDA).join("root/etc/ld.so.conf.d");
         fs::create_dir_all(&configuration).with_context(|| format!("create {}", configuration.display()))?;
         let packages = libtorch::cuda_packages().collect();
         let layer = Layer { name: CUDA, image: &cuda_image, below: &torch_image, libraries: &cuda_half, packages };
         stage.layer(&layer, &torch_folder, &|content| stages.cuda(&torch_image, content))?;
     }
-    // Images are built in parallel, because the engine mostly waits for its disk.
+    // Builds images in parallel, because the engine mostly waits for the disk.
     std::thread::scope(|scope| {
         let makes = packed.iter().map(|packed| {
             let below = match (packed.flavour, packed.linked.torch) {
@@ -138,7 +142,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     environment(root, &options.tag)
 }
 
-/// A process whose binary is copied and inspected.
+/// A process with the copied binary and the libraries found in it.
 struct Packed {
     process: &'static Process,
     flavour: Flavour,
@@ -147,20 +151,20 @@ struct Packed {
 }
 
 impl Packed {
-    /// The name of its image, with the tag.
+    /// Returns the image name with the tag.
     fn image(&self, tag: &str) -> String {
         image(&self.process.image(self.flavour), tag)
     }
 }
 
-/// The image that adds a half of libtorch to the one below.
+/// An image that adds a half of libtorch to the image below.
 struct Layer<'a> {
-    /// The name of the context.
+    /// Name of the context.
     name: &'static str,
     image: &'a str,
     below: &'a str,
     libraries: &'a Libraries,
-    /// The packages whose licences it carries.
+    /// Packages with licences to copy into the layer.
     packages: Vec<&'static str>,
 }
 
@@ -177,7 +181,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
     Ok(recipe::PROCESSES.iter().filter(wanted).collect())
 }
 
-/// Builds the requested binaries and returns their directory.
+/// Builds the requested binaries and returns the directory with them.
 fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour) -> Result<PathBuf> {
     if let Some(folder) = &options.from {
         return Ok(folder.clone());
@@ -191,8 +195,7 @@ fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour
         let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
         libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
     }
-    // One build each, because the features of a package are those that any package of the same build asks for: `cli`
-    // would be linked with libtorch.
+    // One build each: cargo unifies features over all packages of a build, so that `cli` would be linked with libtorch.
     for (packages, default, feature) in
         [(bare, Some("--no-default-features"), ""), (cpu, None, ""), (gpu, None, "/torch")]
     {
@@ -211,8 +214,7 @@ fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour
     Ok(workspace::metadata(root)?.target_directory.join(folder).into())
 }
 
-/// A temporary folder for the files that are sent to the engine; it is removed with its contents on drop, also after an
-/// error.
+/// A temporary directory for the files sent to the engine; removed with the contents on drop, also after an error.
 struct Stage(TempDir);
 
 impl Stage {
@@ -221,12 +223,12 @@ impl Stage {
         Ok(Self(TempDir::new_in(work).with_context(|| format!("create a folder in {}", work.display()))?))
     }
 
-    /// The folder of the files of an image.
+    /// Returns the directory with the files of an image.
     fn context(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Copies a binary without its debug information.
+    /// Copies a binary without the debug information.
     fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
         let (from, to) = (folder.join(name), self.context("binaries").join(name));
         ensure!(from.is_file(), "{} is missing: build it with `cargo build --package {name}`", from.display());
@@ -238,7 +240,7 @@ impl Stage {
         Ok(to)
     }
 
-    /// Creates the files of the system image: folders that processes may write to, and on `scratch` also libraries,
+    /// Creates the files of the system image: directories that processes may write to, and on `scratch` also libraries,
     /// user files and certificate authorities.
     fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>) -> Result<()> {
         let context = self.context(SYSTEM);
@@ -268,7 +270,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Builds the image with a half of libtorch and its licences, unless an image with the same content exists.
+    /// Builds the image with a half of libtorch and the licences, unless an image with the same content exists.
     fn layer(&self, layer: &Layer<'_>, folder: &Path, recipe: &dyn Fn(&str) -> Result<String>) -> Result<()> {
         let below = docker(&["image", "inspect", "--format", "{{.Id}}", layer.below])?;
         let content = format!("{} on {}", layer.libraries.stamp()?, below.trim());
@@ -285,8 +287,8 @@ impl Stage {
         self.build(layer.image, layer.name, &recipe(&content)?)
     }
 
-    /// Copies the licences of the wheels of a half of libtorch. An installation that is older than this rule has none
-    /// of the CPU half, and one of the user's own has none at all.
+    /// Copies the licences of the wheels for a half of libtorch. Installations older than this rule have no licences
+    /// for the CPU half, and a libtorch installed by the user has none at all.
     fn licenses(&self, folder: &Path, layer: &Layer<'_>) -> Result<()> {
         let (from, to) = (folder.join(libtorch::LICENSES), self.context(layer.name).join("licenses"));
         fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;
@@ -336,7 +338,7 @@ fn below(root: &Path, path: &Path) -> Result<PathBuf> {
     Ok(root.join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
 }
 
-/// Copies the contents and the permissions of a file; symbolic links are followed.
+/// Copies contents and permissions of a file; follows symbolic links.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -345,7 +347,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file into a context without a copy of its gigabytes where both lie on one file system.
+/// Links a file into a context instead of copying gigabytes, if both are on one file system; copies it otherwise.
 fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -353,7 +355,7 @@ fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     fs::hard_link(from, to).or_else(|_| copy(from, to))
 }
 
-/// Runs `docker` and returns its output.
+/// Runs `docker` and returns the output.
 fn docker(arguments: &[&str]) -> Result<String> {
     workspace::output(Command::new("docker").args(arguments))
 }
@@ -367,8 +369,8 @@ fn report(images: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes `deploy/.env` for this machine unless it exists: the example, with the tag and with the user that may read
-/// the secrets.
+/// Writes `deploy/.env` for this machine unless it exists: the example, with the tag and the user that may read the
+/// secrets.
 fn environment(root: &Path, tag: &str) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 

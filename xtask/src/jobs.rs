@@ -1,6 +1,6 @@
-//! Runs several commands at a time, and prints the output of each as a whole once it has ended.
+//! Runs several commands at a time, and prints the output of each as a whole after it exits.
 //!
-//! Tests of processes mostly wait for clocks and for each other, so that one such command leaves a core idle.
+//! Tests of processes mostly wait for clocks and for each other, so that a single test command leaves a core idle.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// A command with a name for people.
+/// A command with a human-readable name.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
 }
 
-/// The end of a job.
+/// Outcome of a finished job.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) took: Duration,
-    /// Standard output and standard error, in the order they were written.
+    /// Standard output and standard error, interleaved as written.
     pub(crate) output: String,
     pub(crate) is_success: bool,
 }
 
-/// Runs all jobs in their order and returns them in the order of their ends: at most `together` of `jobs` at a time,
-/// and beside them one of `background` at a time, or more once no other job waits. A job that cannot be started has
-/// ended without success, with the reason as its output.
+/// Runs all jobs in order, and returns them in the order in which they finish. Runs at most `together` of `jobs` at a
+/// time, plus one of `background`, or more once no other job waits. A job that cannot be started counts as a failure,
+/// with the reason as output.
 pub(crate) fn run(jobs: Vec<Job>, background: Vec<Job>, together: usize) -> Vec<Ended> {
     let (jobs, background) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(VecDeque::from(background)));
     let ended = Mutex::new(Vec::new());
@@ -51,7 +51,7 @@ pub(crate) fn run(jobs: Vec<Job>, background: Vec<Job>, together: usize) -> Vec<
     ended.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Locks a list, which is whole whatever a thread that held the lock has done.
+/// Locks a list. A list stays consistent even if a thread that held the lock has panicked.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -65,12 +65,12 @@ fn end(Job { name, mut command }: Job) -> Ended {
     Ended { name, took: begun.elapsed(), output, is_success }
 }
 
-/// Runs a command to its end; returns its output and whether it succeeded.
+/// Runs a command until it exits; returns the output and whether it succeeded.
 fn output(command: &mut Command) -> Result<(String, bool)> {
     let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("share a pipe")?).stderr(writer);
     let mut child = command.spawn().context("start it")?;
-    // The command holds ends of the pipe, too; the output ends when all are closed.
+    // The command also holds write ends of the pipe; reading finishes once all are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut output = Vec::new();
     reader.read_to_end(&mut output).context("read its output")?;
@@ -84,7 +84,7 @@ fn output(command: &mut Command) -> Result<(String, bool)> {
 
 fn print(Ended { name, took, output, is_success }: &Ended) {
     let mark = if *is_success { "" } else { " FAILED" };
-    // A standard output that is closed ends no job.
+    // A closed standard output fails no job.
     drop(writeln!(std::io::stdout().lock(), "\n── {name}: {:.1} s{mark}\n{output}", took.as_secs_f64()));
 }
 
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The first job ends only once the second one has begun.
+    /// The first job finishes only after the second has started.
     #[test]
     fn jobs_run_together_and_beside_one_in_the_background() {
         for (together, behind) in [(2, false), (1, true)] {

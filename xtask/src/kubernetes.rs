@@ -1,8 +1,8 @@
-//! `cargo xtask kubernetes`: renders every overlay of `deploy/kubernetes` and validates it against the published
-//! schemas and the promises that hold for all overlays.
+//! `cargo xtask kubernetes`: renders every overlay of `deploy/kubernetes`, and validates the result against the
+//! published schemas and the promises that hold for all overlays.
 //!
 //! kubectl renders the overlays, and `kubernetes-validate` from the package index has the schemas of Kubernetes. It has
-//! none for custom resources (KEDA, the Prometheus operator, cert-manager), which `foreign` validates. `promises`
+//! no schemas for custom resources (KEDA, the Prometheus operator, cert-manager), which `foreign` validates. `promises`
 //! checks the properties that schemas cannot express. No cluster is contacted.
 
 mod foreign;
@@ -24,20 +24,20 @@ use crate::workspace;
 #[cfg(test)]
 mod tests;
 
-/// The oldest version of Kubernetes that the manifests support (because of `ReadWriteOncePod`), and the newest with
+/// The oldest version of Kubernetes that the manifests support (because of `ReadWriteOncePod`), and the latest with
 /// schemas.
 const VERSIONS: &str = "1.29,1.37";
 
-/// The packages that are installed: `kubernetes-validate` and its dependencies, each in a tested version.
+/// Packages to install: `kubernetes-validate` with dependencies, each in a tested version.
 const REQUIREMENTS: &str = include_str!("kubernetes/requirements.txt");
 
-/// The script that reads rendered files, validates each document against the schemas, and writes all of them as JSON.
+/// Script that reads rendered files, validates each document against the schemas, and writes all documents as JSON.
 const VALIDATE: &str = include_str!("kubernetes/validate.py");
 
 /// Renders and checks everything; prints one line per error.
 ///
 /// # Errors
-/// If a check fails, or a tool is unavailable. A missing kubectl is an error under CI only.
+/// A check fails, or a tool is unavailable. A missing kubectl is an error under CI only.
 pub fn run(root: &Path) -> Result<()> {
     if workspace::output(Command::new("kubectl").args(["version", "--client"])).is_err() {
         ensure!(may_skip("kubectl"), "kubectl is not installed");
@@ -72,18 +72,18 @@ pub fn run(root: &Path) -> Result<()> {
     workspace::report(&wrong, "things are wrong in deploy/kubernetes")
 }
 
-/// The output of the script.
+/// Output of the validation script.
 #[derive(Debug, serde::Deserialize)]
 struct Checked {
-    /// Documents of each rendered file, in the order of the files.
+    /// Documents of each rendered file, in file order.
     documents: Vec<Vec<Value>>,
-    /// Violations of a schema.
+    /// Schema violations.
     wrong: Vec<String>,
-    /// Kinds that have no schema.
+    /// Kinds without a schema.
     without_schema: Vec<String>,
 }
 
-/// Renders every overlay, and the optional components over one, into files in `folder`.
+/// Renders every overlay, and the optional components over one overlay, into files in `folder`.
 fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let kubernetes = root.join("deploy/kubernetes");
     let mut sources = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! `cargo xtask layers`: checks the dependencies that cargo reports against the tables of ARCHITECTURE.md.
 //!
-//! The document is the only list of the allowed dependencies, called arrows; all others are forbidden. Start with
+//! The document is the only list of allowed dependencies, called arrows; all other arrows are forbidden. Start with
 //! [`violations`].
 
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::tidy::rust::{self, File};
 use crate::{tidy, workspace};
 
-/// Restricted arrows, which allow less than a whole crate: a crate's folder, the crate that it uses, and the only names
-/// that it may use of it. Tests may use more names, because they play games.
+/// Restricted arrows, which allow less than a whole crate: the directory of a crate, a used crate, and the only names
+/// that it may use from that crate. Tests may use more names, because they play games.
 const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
-/// The tables of ARCHITECTURE.md.
+/// Contents of the tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
 pub struct Table {
     layers: BTreeMap<String, Layer>,
-    /// Third-party crates that only some of ours may name.
+    /// Third-party crates that only some crates of the workspace may name.
     walls: BTreeMap<String, Vec<String>>,
 }
 
@@ -37,15 +37,15 @@ struct Layer {
 /// Prints the violations of the tables and fails if there are any.
 ///
 /// # Errors
-/// If an arrow is forbidden, or the tables or the workspace cannot be read.
+/// An arrow is forbidden, or the tables or the workspace cannot be read.
 pub fn run(root: &Path) -> Result<()> {
     workspace::report(&violations(root)?, "arrows are not in the tables of ARCHITECTURE.md")
 }
 
-/// The violations of the tables, one sentence each.
+/// Returns the violations of the tables, one sentence each.
 ///
 /// # Errors
-/// If the tables or the workspace cannot be read.
+/// The tables or the workspace cannot be read.
 pub fn violations(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let table = Table::parse(&text).context("read the layer tables of ARCHITECTURE.md")?;
@@ -56,12 +56,12 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The names that a file uses beyond its vocabulary, one sentence each.
+/// Returns one sentence for each name that a file uses beyond the vocabulary.
 fn outside_vocabulary(file: &File<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for (_, used, allowed) in VOCABULARIES.iter().filter(|(folder, ..)| file.path.starts_with(folder)) {
         let paths = file.paths.iter().filter(|path| path.parts[0] == *used);
-        // An import of the whole crate gives access to all of its names.
+        // An import of the whole crate gives access to all names in it.
         let names = paths.map(|path| path.parts.get(1).map_or("self", String::as_str));
         let others = names.filter(|name| !allowed.contains(name));
         found.extend(others.map(|name| format!("{}: may not name `{used}::{name}`", file.path)));
@@ -70,10 +70,10 @@ fn outside_vocabulary(file: &File<'_>) -> Vec<String> {
 }
 
 impl Table {
-    /// Reads the two tables: one whose header begins with `rank`, one whose header begins with `third-party crates`.
+    /// Reads the two tables, which have the headers `rank` and `third-party crates` in the first column.
     ///
     /// # Errors
-    /// If one is missing, a row has the wrong shape, a name occurs twice, or an arrow does not point down.
+    /// A table is missing, a row has the wrong shape, a name occurs twice, or an arrow does not point down.
     pub fn parse(markdown: &str) -> Result<Self> {
         let mut table = Self::default();
         for cells in rows_below(markdown, "rank") {
@@ -121,7 +121,7 @@ impl Table {
         Ok(())
     }
 
-    /// The dependencies of members that the tables do not allow, one sentence each.
+    /// Returns the dependencies of members that the tables do not allow, one sentence each.
     #[must_use]
     pub fn violations(&self, members: &[&Package]) -> Vec<String> {
         let mut found = Vec::new();
@@ -153,7 +153,7 @@ impl Table {
         for dependency in &member.dependencies {
             let used = &dependency.name;
             let for_tests = dependency.kind == DependencyKind::Development;
-            // A third-party crate may have the name of a member of this workspace.
+            // A third-party crate may have the name of a workspace member.
             if dependency.path.is_some() {
                 // Tests may use any crate of a lower rank, but none of the same or a higher rank.
                 let other = self.layers.get(used);
@@ -167,14 +167,14 @@ impl Table {
                     false => found.push(format!("`{name}` may not use `{used}`")),
                 }
             } else if !for_tests && self.walls.get(used).is_some_and(|allowed| !allowed.iter().any(|one| one == name)) {
-                // A dependency of tests alone is in no binary.
+                // Binaries contain no dependency of tests alone.
                 found.push(format!("`{name}` may not use the third-party crate `{used}`"));
             }
         }
     }
 }
 
-/// The cells of each row of the first Markdown table whose header begins with `first`.
+/// Returns the cells of each row of the first Markdown table with `first` as the first header cell.
 fn rows_below(markdown: &str, first: &str) -> Vec<Vec<String>> {
     let mut lines = markdown.lines().skip_while(|line| cells(line).first().is_none_or(|cell| cell != first));
     lines.next();
@@ -186,7 +186,7 @@ fn cells(line: &str) -> Vec<String> {
     row.split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn names(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -216,7 +216,7 @@ mod tests {
 | `tch` `torch-sys` | `network` | heavy |
 ";
 
-    /// `name?` is an optional dependency, `name*` one of tests only.
+    /// Describes a crate with dependencies: `name?` is optional, `name*` for tests only.
     fn member(name: &str, uses: &[&str]) -> Package {
         let dependency = |written: &&str| {
             let name = written.trim_end_matches([' ', '?', '*']);
@@ -235,7 +235,7 @@ mod tests {
         serde_json::from_value(package).unwrap()
     }
 
-    /// The findings for `changed` among members that are otherwise valid.
+    /// Returns the findings for `changed` among otherwise valid members.
     fn findings(changed: Package) -> String {
         let mut members =
             vec![member("actor", &[]), member("search", &[]), member("network", &[]), member("game", &[])];

@@ -1,10 +1,10 @@
 //! Implements every development task of the repository; `cargo xtask --help` lists them.
 //!
-//! [`train`] and [`suite`] are the two commands of the README. [`ci`] names every check: [`layers`], [`tidy`], [`deny`]
-//! and [`kubernetes`] read the tree and are tests of this crate as well. [`libtorch`], [`python`] and [`certs`] set up
-//! the files that other tasks use, [`image`] packs containers, [`device_check`] packs the check of a GPU, and [`fuzz`]
-//! runs the fuzz targets. The crate compiles in seconds on a bare machine, so it depends on no other crate of the
-//! workspace and on no library of tensors. Start with [`ci`].
+//! [`train`] and [`suite`] are the two commands of the README. [`ci`] lists every check: [`layers`], [`tidy`], [`deny`]
+//! and [`kubernetes`] read the tree and are also tests of this crate. [`libtorch`], [`python`] and [`certs`] set up
+//! files for other tasks, [`image`] packs containers, [`device_check`] packs a GPU check, and [`fuzz`] runs the fuzz
+//! targets. The crate compiles in seconds on a bare machine, so it depends on no other crate of the workspace and on no
+//! tensor library. Start with [`ci`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 

@@ -1,9 +1,8 @@
-//! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every platform that we build
-//! on.
+//! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every supported platform.
 //!
-//! libtorch has two halves. Every program needs the CPU half, with which it is linked. The CUDA half, for NVIDIA GPUs,
-//! lies flat beside it with everything that it loads at run time; programs open it if it is there. A wheel is a zip
-//! file, of which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or
+//! libtorch has two halves. Every program that links libtorch needs the CPU half. The CUDA half, for NVIDIA GPUs, is in
+//! the same flat directory, with everything that it loads at run time; programs open it if present. A wheel is a zip
+//! file, and only a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or
 //! damaged file is detected and fetched again. Start with [`ensure`].
 
 mod gpu;
@@ -27,60 +26,60 @@ use stamp::Stamp;
 pub use wheels::{Platform, cpu_packages, cuda_packages, is_cuda};
 use wheels::{Wanted, Wheel};
 
-/// The version `tch` is bound to; another one does not link.
+/// Version that `tch` is bound to; another version does not link.
 pub const VERSION: &str = "2.11.0";
 
-/// The folder of the licence files of the wheels, one folder per package, below that of libtorch.
+/// Directory of the licence files below the directory of libtorch, with one subdirectory per package.
 pub const LICENSES: &str = "licenses";
 
-/// The thoroughness of the check of an existing installation.
+/// Thoroughness of the check of an existing installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Checks sizes and dates, and the bytes of a file whose date has changed.
+    /// Checks sizes and dates, and the bytes of a file with a changed date.
     Stamp,
     /// Checks every byte of the libraries.
     Bytes,
 }
 
-/// The choice whether the CUDA half is installed beside the CPU half. A half that is not chosen is left as it is.
+/// Halves of libtorch to install. A half that is not chosen is left unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Only the CPU half is needed.
     Cpu,
-    /// The CUDA half is needed; a GPU of this machine that it does not run on is an error.
+    /// The CUDA half is needed; a GPU of this machine that cannot run it is an error.
     Cuda,
-    /// The CUDA half is needed for other machines, whatever GPU this one has.
+    /// The CUDA half is needed for other machines, regardless of the GPU of this machine.
     CudaForImages,
-    /// The CUDA half is needed if it runs on a GPU of this machine.
+    /// The CUDA half is needed if a GPU of this machine can run it.
     Auto,
 }
 
-/// The halves of libtorch that a program can use here.
+/// Halves of libtorch that a program can use on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halves {
     /// The CPU half, with MPS on a Mac.
     Cpu,
-    /// Both halves.
+    /// Both halves, so that NVIDIA GPUs can compute.
     CpuAndCuda,
 }
 
 impl Halves {
-    /// Returns whether a GPU may compute with them: the one of a Mac, or one of NVIDIA.
+    /// Returns true if a GPU may compute with these halves: Apple's through MPS, or NVIDIA's through CUDA.
     pub(crate) fn use_a_gpu(self) -> bool {
         cfg!(target_os = "macos") || self == Self::CpuAndCuda
     }
 }
 
-/// Ensures that libtorch is installed and intact: in `.libtorch`, or in the folder that `LIBTORCH` names. Prints
-/// nothing if it is, unless a GPU cannot be used.
+/// Ensures that libtorch is installed and intact: in `.libtorch`, or in the directory that `LIBTORCH` names. Prints
+/// nothing in that case, unless a GPU cannot be used.
 ///
 /// # Errors
-/// A message that names the missing part (Python, pip, network, room on the disk, a wheel for this platform, a driver,
-/// a GPU) and the remedy.
+/// A part is missing (Python, pip, network, room on the disk, a wheel for this platform, a driver, a GPU); the message
+/// names the part and a remedy.
 pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
         accept(&folder)?;
-        // The platform of a libtorch of the user's own need not be one that has wheels.
+        // With a libtorch of the user, the platform may be one without wheels.
         let halves = Platform::here().map_or(Ok(Halves::Cpu), |platform| choose(platform, choice))?;
         return accept_halves(&folder, halves, choice);
     }
@@ -88,16 +87,16 @@ pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     install(root, platform, choose(platform, choice)?, check)
 }
 
-/// Ensures that libtorch is installed, as [`ensure`] does, on a machine where every run uses it: `LIBTORCH` names one,
-/// or it runs on a GPU of this machine. Elsewhere it fetches nothing and returns `None`.
+/// Ensures that libtorch is installed, as [`ensure`] does, on machines where every run uses it: `LIBTORCH` is set, or a
+/// GPU of this machine can run it. On other machines, it fetches nothing and returns `None`.
 ///
 /// # Errors
-/// Those of [`ensure`].
+/// The errors of [`ensure`].
 pub fn ensure_for_gpu(root: &Path, check: Check) -> Result<Option<Halves>> {
     if workspace::chosen_libtorch(root).is_some() {
         return ensure(root, check, Choice::Auto).map(Some);
     }
-    // A platform without wheels trains on its CPU.
+    // A platform without wheels trains on the CPU.
     let Ok(platform) = Platform::here() else { return Ok(None) };
     let halves = choose(platform, Choice::Auto)?;
     if !halves.use_a_gpu() {
@@ -106,11 +105,11 @@ pub fn ensure_for_gpu(root: &Path, check: Check) -> Result<Option<Halves>> {
     install(root, platform, halves, check).map(Some)
 }
 
-/// Fetches what is missing of these halves into `.libtorch`.
+/// Fetches missing parts of these halves into `.libtorch`.
 fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Check) -> Result<Halves> {
     let install = Install { platform, folder: root.join(".libtorch"), tools: root.join(".tools") };
     fs::create_dir_all(&install.tools).with_context(|| format!("create {}", install.tools.display()))?;
-    // Of two concurrent tasks only the first fetches libtorch; the second finds it installed.
+    // With two concurrent tasks, only the first fetches libtorch; the second finds it installed.
     let lock = File::create(install.tools.join("libtorch.lock")).context("create .tools/libtorch.lock")?;
     lock.lock().context("lock .tools/libtorch.lock")?;
 
@@ -126,7 +125,7 @@ fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Chec
     Ok(halves)
 }
 
-/// Decides which halves are needed, and prints why a GPU is not used.
+/// Decides which halves are needed, and prints the reason if a GPU is not used.
 fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
     let Some(capability_min) = platform.capability_min else {
         ensure_that!(
@@ -145,7 +144,7 @@ fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
     decide(gpu::survey(capability_min), choice)
 }
 
-/// Decides by the GPUs that were found; `choice` is `Cuda` or `Auto`.
+/// Decides from the search for GPUs; `choice` is `Cuda` or `Auto`.
 fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
     const REMEDY: &str = "`cargo xtask libtorch --cpu` installs the CPU half alone";
     match (survey, choice) {
@@ -171,10 +170,10 @@ fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
     }
 }
 
-/// Checks that every library that the installed ones load is there, and prints the numbers.
+/// Checks that every library required by the installed libraries is present, and prints the counts.
 ///
 /// # Errors
-/// A library that is found nowhere.
+/// A library is not found anywhere.
 pub fn check_needed(root: &Path) -> Result<()> {
     let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
     let lib = folder.join("lib");
@@ -200,7 +199,7 @@ fn accept(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the halves in a folder of the user's own, of the chosen ones.
+/// Returns the usable halves of a libtorch that the user installed; at most the `chosen` halves.
 fn accept_halves(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves> {
     if chosen == Halves::Cpu || folder.join("lib/libtorch_cuda.so").exists() {
         return Ok(chosen);
@@ -217,7 +216,7 @@ fn accept_halves(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves
     Ok(Halves::Cpu)
 }
 
-/// An installation in `.libtorch`, and the folder for work in progress.
+/// An installation in `.libtorch`, and the directory for work in progress.
 struct Install {
     platform: &'static Platform,
     folder: PathBuf,
@@ -225,7 +224,7 @@ struct Install {
 }
 
 impl Install {
-    /// Returns the files of `halves` that are missing or damaged, and prints why.
+    /// Returns the missing or damaged files of `halves`, and prints the reason.
     fn wanted(&self, halves: Halves, check: Check) -> Result<Wanted> {
         let mut wanted = Wanted::default();
         if let Err(reason) = Stamp::check(&self.folder, self.platform, check) {
@@ -234,7 +233,7 @@ impl Install {
         }
         let missing = Stamp::missing_cuda(&self.folder, self.platform, check)?;
         let all = self.platform.cuda_libraries().count();
-        // A thorough check repairs an installed CUDA half also where it is not needed.
+        // A thorough check repairs an installed CUDA half even if it is not needed.
         if halves == Halves::CpuAndCuda || check == Check::Bytes && missing.len() < all {
             match missing.as_slice() {
                 [] => {}
@@ -248,14 +247,15 @@ impl Install {
         Ok(wanted)
     }
 
-    /// Downloads and unpacks beside the folder; then replaces the folder by a rename if the CPU half is missing, and
-    /// moves the libraries of the CUDA half into it, wheel by wheel, so that an interrupted download is continued.
+    /// Downloads and unpacks next to the installation. A missing CPU half replaces the whole directory by a rename. The
+    /// libraries of the CUDA half are moved into the directory wheel by wheel, so that an interrupted download is
+    /// resumed.
     fn fetch(&self, wanted: &Wanted) -> Result<()> {
         let start = Instant::now();
         self.remove_remains()?;
         self.announce(wanted)?;
         let python = Python::find()?;
-        // The folder is removed with its contents on drop, also after an error.
+        // The directory is removed with the contents on drop, also after an error.
         let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a folder in .tools")?;
         let wheels = wanted.wheels(self.platform);
         let (cpu, cuda): (Vec<&Wheel>, Vec<&Wheel>) = wheels.iter().partition(|wheel| !wanted.cpu(wheel).is_empty());
@@ -266,7 +266,7 @@ impl Install {
             let downloads = work.path().join("download");
             python.download_wheel(wheel.hashed()?, &downloads)?;
             wheel.unpack(&python, &downloads, target, wanted)?;
-            // At once, because the next one needs the room.
+            // Removed at once, because the next wheel needs the room.
             fs::remove_dir_all(&downloads).with_context(|| format!("remove {}", downloads.display()))
         };
         if wanted.cpu {
@@ -295,11 +295,10 @@ impl Install {
         Ok(())
     }
 
-    /// Puts the files in `fresh` in the place of the folder, with the intact CUDA libraries and the licences of the old
-    /// folder.
+    /// Replaces the installation by `fresh`, with the intact CUDA libraries and the licences of the old installation.
     fn replace(&self, fresh: &Path, old: &Path) -> Result<()> {
         self.platform.finish(fresh)?;
-        // All of them are missing by the stamp of another version.
+        // After a change of version, the stamp counts all libraries as missing.
         let missing = Stamp::missing_cuda(&self.folder, self.platform, Check::Stamp)?;
         for name in self.platform.cuda_libraries().filter(|name| missing.iter().all(|(missing, _)| missing != name)) {
             move_file(&self.folder.join("lib").join(name), &fresh.join("lib").join(name))?;
@@ -313,7 +312,7 @@ impl Install {
         move_files(&old.join(LICENSES), &self.folder.join(LICENSES))
     }
 
-    /// Removes what an interrupted download left behind.
+    /// Removes the files of interrupted downloads.
     fn remove_remains(&self) -> Result<()> {
         for entry in fs::read_dir(&self.tools).with_context(|| format!("list {}", self.tools.display()))? {
             let path = entry.with_context(|| format!("list {}", self.tools.display()))?.path();
@@ -324,7 +323,7 @@ impl Install {
         Ok(())
     }
 
-    /// Prints the sizes and the expected times, and checks that there is room.
+    /// Prints sizes and expected times, and checks that there is room.
     fn announce(&self, wanted: &Wanted) -> Result<()> {
         let room = rustix::fs::statvfs(&self.tools).with_context(|| format!("look at {}", self.tools.display()))?;
         let free_mb = room.f_bavail.saturating_mul(room.f_frsize) / 1_000_000;
@@ -341,14 +340,14 @@ impl Install {
     }
 }
 
-/// Sizes of a download.
+/// Sizes of a download, in megabytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sizes {
     wheels: usize,
     download_mb: u64,
-    /// An upper bound.
+    /// Upper bound on the installed size.
     installed_mb: u64,
-    /// The room that is needed while fetching.
+    /// Room needed during the download.
     peak_mb: u64,
 }
 
@@ -376,7 +375,7 @@ impl std::fmt::Display for Sizes {
     }
 }
 
-/// Moves every file and folder in `from`, if it exists, into `to`, except those that exist there.
+/// Moves every entry of `from`, if it exists, into `to`, except entries that already exist there.
 fn move_files(from: &Path, to: &Path) -> Result<()> {
     if !from.exists() {
         return Ok(());
@@ -391,7 +390,7 @@ fn move_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves a file or folder within a file system; an existing file is replaced.
+/// Moves a file or directory within a file system; replaces an existing file.
 fn move_file(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;

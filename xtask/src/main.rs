@@ -1,4 +1,4 @@
-//! The command line of the development tasks.
+//! Command line of the development tasks.
 
 #![allow(clippy::print_stderr, reason = "a person called it")]
 
@@ -21,40 +21,45 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Fetch libtorch into `.libtorch`, unless it is installed and intact: the CPU half, and the CUDA half where
-    /// nvidia-smi lists a GPU that it runs on.
+    /// Fetch libtorch into `.libtorch`, unless it is installed and intact.
+    ///
+    /// Fetches the CPU half, and the CUDA half if nvidia-smi lists a GPU that can run it.
     Libtorch {
-        /// Fetch the CUDA half also where there is no GPU; a GPU or driver that is too old is an error.
+        /// Fetch the CUDA half even without a GPU; a GPU or driver that is too old is an error.
         #[arg(long)]
         cuda: bool,
-        /// Fetch only the CPU half; a CUDA half that is there stays.
+        /// Fetch only the CPU half; keep an installed CUDA half.
         #[arg(long, conflicts_with = "cuda")]
         cpu: bool,
         /// Check every byte of the installed libraries, not only sizes and dates.
         #[arg(long)]
         verify: bool,
-        /// Check that every library which the installed ones load is there.
+        /// Check that every library required by the installed libraries is present.
         #[arg(long)]
         check: bool,
     },
-    /// Build release binaries and train: `zerofleet train`, with its options. Fetch libtorch where nvidia-smi lists a
-    /// GPU that it runs on, on a Mac, and for runs that the kernels of the CPU do not train or train slower.
-    /// `CUDA_VISIBLE_DEVICES=` leaves the GPU out, and `LIBTORCH` names a libtorch that is always used.
+    /// Build release binaries and train: `zerofleet train` with the same options.
+    ///
+    /// Fetches libtorch if nvidia-smi lists a GPU that can run it, on a Mac, and for runs that the CPU kernels do not
+    /// train or train slower. `CUDA_VISIBLE_DEVICES=` hides the GPU, and `LIBTORCH` names a libtorch to use in any
+    /// case.
     #[command(disable_help_flag = true)]
     Train {
         /// Options of `zerofleet train`; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Build container images of binaries built here, and the other files that `docker compose up` needs; see
-    /// docs/cluster.md.
+    /// Build container images, and the other files for `docker compose up`.
+    ///
+    /// The images contain binaries built on this machine; see docs/cluster.md.
     Image(image::Options),
-    /// Check on a machine with a GPU that zerofleet computes correctly and fast: pack the check here, run it there; see
-    /// docs/device-check.md.
+    /// Check correctness and speed of zerofleet on a machine with a GPU.
+    ///
+    /// Packs the check on this machine, and runs it on the machine with the GPU; see docs/device-check.md.
     DeviceCheck(device_check::Options),
     /// Make an authority, certificates and tokens for every service of a cluster.
     Certs(certs::Options),
-    /// Run every test, or those whose name contains a text.
+    /// Run every test, or the tests that contain a text in the name.
     Test(suite::TestOptions),
     /// Run every check of CI.
     Ci,
@@ -64,19 +69,21 @@ enum Chore {
     Tidy,
     /// Check licences, sources and advisories of third-party crates against deny.toml.
     Deny,
-    /// Render deploy/kubernetes and validate it against the published schemas and its promises.
+    /// Render deploy/kubernetes; validate it against published schemas and our promises.
     Kubernetes,
     /// Run the tests of the CPU kernels under the address sanitiser.
     Sanitise,
     /// Run the fuzz targets with libFuzzer, each for some minutes; see fuzz/README.md.
     Fuzz(fuzz::Options),
-    /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
+    /// Kill, pause, cut off and slow down the processes of a fleet for minutes (Linux, as root).
     Chaos(suite::ChaosOptions),
-    /// Run a fleet under load for some hours, and fail if a process grows in memory, descriptors, threads, disk or
-    /// latency (Linux).
+    /// Run a fleet under load for hours (Linux).
+    ///
+    /// Fails if a process grows in memory, descriptors, threads, disk or latency.
     Soak(suite::SoakOptions),
-    /// Simulate the replay service with its clients and disks, on one thread and in virtual time, once for each seed;
-    /// a failing seed is shrunk and its story printed.
+    /// Simulate the replay service with clients and disks, once per seed.
+    ///
+    /// A simulation runs on one thread in virtual time. A failing seed is shrunk, and the trace printed.
     Simulate(simulate::SimulateOptions),
 }
 
@@ -84,7 +91,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().chore) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One human-readable sentence; a backtrace through cargo would hide it.
+            // One human-readable sentence; a backtrace would hide it in the output of cargo.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

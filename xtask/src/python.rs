@@ -1,5 +1,5 @@
-//! Downloads wheels with the Python of this machine: only its pip and standard library are used, and only while
-//! fetching.
+//! Downloads wheels with the Python of this machine. Only pip and the standard library are used, and only for
+//! downloads.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,17 +10,17 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::workspace;
 
-/// A Python that can run pip.
+/// A Python interpreter that can run pip.
 #[derive(Debug, Clone)]
 pub struct Python {
     program: OsString,
 }
 
 impl Python {
-    /// The first of `$PYTHON`, `python3` and `python` that runs and has pip.
+    /// Returns the first of `$PYTHON`, `python3` and `python` that runs and has pip.
     ///
     /// # Errors
-    /// One message with the missing program and the way to install it.
+    /// There is no such program; the message explains how to install the missing part.
     pub fn find() -> Result<Self> {
         let mut without_pip = None;
         let candidates = std::env::var_os("PYTHON").into_iter().chain(["python3".into(), "python".into()]);
@@ -48,19 +48,19 @@ impl Python {
         }
     }
 
-    /// Downloads the wheel of a line of a requirements file for this platform into `folder`; pip shows its progress.
-    /// The line has the hashes of the wheels that are accepted, which pip checks.
+    /// Downloads the wheel for a line of a requirements file into `folder`, for this platform; pip shows the progress.
+    /// The line has the hashes of accepted wheels, which pip checks.
     ///
     /// # Errors
-    /// The last output of pip.
+    /// pip fails; the error holds the last lines of output.
     pub fn download_wheel(&self, line: &str, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let listed = write_requirements(folder, line)?;
         let mut command = self.pip("download");
-        // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
+        // Wheels have hundreds of megabytes: none stays in the cache of pip or goes through a small `/tmp`.
         command.arg("--no-cache-dir").env("TMPDIR", folder);
-        // One version of Python, so that there is one wheel for each platform: none of the files that we extract
-        // depends on it.
+        // A single Python version, so that there is one wheel per platform. The extracted files do not depend on the
+        // version.
         command.args(["--require-hashes", "--python-version", "3.12"]);
         run(command.arg("--dest").arg(folder).arg("--requirement").arg(listed), 6).map_err(|complaint| {
             let name = line.split_whitespace().next().unwrap_or_default();
@@ -77,28 +77,28 @@ impl Python {
         command
     }
 
-    /// Runs a script of a few lines with arguments.
+    /// Runs a short Python script with arguments.
     ///
     /// # Errors
-    /// The last output of the script.
+    /// The script fails; the error holds the last lines of output.
     pub fn script(&self, script: &str, arguments: &[&OsStr]) -> Result<()> {
         run(Command::new(&self.program).arg("-c").arg(script).args(arguments), 3)
     }
 }
 
-/// Writes a requirements file: pip takes hashes from no other place.
+/// Writes a requirements file, the only place from which pip reads hashes.
 fn write_requirements(folder: &Path, requirements: &str) -> Result<PathBuf> {
     let path = folder.join("requested.txt");
     fs::write(&path, requirements).with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
 
-/// Returns the folder `.tools/NAME` with the packages of a requirements file, and their programs, but not their
-/// dependencies; installs them unless these versions are installed already. Where a line has hashes, pip accepts no
-/// other wheels.
+/// Returns the directory `.tools/NAME` with the packages of a requirements file and the programs in them, without
+/// dependencies. Installs the packages unless these versions are installed already. If a line has hashes, pip accepts
+/// no other wheels.
 ///
 /// # Errors
-/// No Python is found, or pip fails; the error holds its last output.
+/// There is no Python, or pip fails; the error holds the last lines of output.
 pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> {
     let folder = root.join(".tools").join(name);
     // Written last, so that an interrupted installation is repeated.
@@ -124,13 +124,13 @@ pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> 
     Ok(folder)
 }
 
-/// The packages of a requirements file, with their versions.
+/// Returns the packages of a requirements file, with versions.
 pub(crate) fn names(requirements: &str) -> impl Iterator<Item = &str> {
     let words = requirements.lines().filter(|line| !line.starts_with(['#', ' '])).map(str::split_whitespace);
     words.filter_map(|mut words| words.next())
 }
 
-/// Runs a command that shows its own progress; fails with the last lines of its errors.
+/// Runs a command that shows progress by itself; an error holds the last lines of standard error.
 fn run(command: &mut Command, lines_max: usize) -> Result<()> {
     let output = command.stdin(Stdio::null()).stdout(Stdio::inherit()).output().context("start Python")?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: runs the simulator of the replay service for seeds from a number, or from the commit's hash.
+//! `cargo xtask simulate`: runs the simulator of the replay service, for seeds from a given number or the commit hash.
 
 use std::fmt;
 use std::path::Path;
@@ -9,19 +9,19 @@ use anyhow::{Context as _, Result};
 
 use crate::workspace;
 
-/// The hexadecimal digits of a commit's hash that are its first seed: 48 bits, so that no run reaches the largest seed.
+/// Hexadecimal digits of the commit hash in a first seed: 48 bits, so that no run reaches the largest seed.
 const SEED_DIGITS: usize = 12;
 
-/// The seeds of a run of the simulator.
+/// Seeds of a simulator run.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SimulateOptions {
-    /// The number of seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 1_000)]
     pub seeds: u64,
-    /// The first seed: a number, or `commit` for that of the commit's hash.
+    /// First seed: a number, or `commit` to derive it from the commit hash.
     #[arg(long, default_value_t = First::Seed(0))]
     pub first: First,
-    /// Minutes after which no other seed is begun.
+    /// Minutes after which no further seed is started.
     #[arg(long)]
     pub minutes: Option<f64>,
     /// Run each seed twice and compare the digests.
@@ -29,12 +29,12 @@ pub struct SimulateOptions {
     pub twice: bool,
 }
 
-/// The first seed of a run.
+/// First seed of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
-    /// This seed.
+    /// A given seed.
     Seed(u64),
-    /// The seed that follows from the hash of the commit: each commit has seeds of its own.
+    /// A seed derived from the commit hash, so that each commit has different seeds.
     Commit,
 }
 
@@ -59,8 +59,8 @@ impl FromStr for First {
 }
 
 impl SimulateOptions {
-    /// Returns the runs of CI, of ninety seconds together, each seed twice: one has the same seeds at every commit, so
-    /// that commits can be compared, and one has seeds that no earlier commit had.
+    /// Returns the two runs in CI, ninety seconds in total, with each seed twice. One run has the same seeds at every
+    /// commit, for comparison between commits; the other has new seeds at each commit.
     #[must_use]
     pub fn in_ci() -> [Self; 2] {
         [First::Seed(0), First::Commit].map(|first| Self { seeds: u64::MAX, first, minutes: Some(0.75), twice: true })
@@ -69,7 +69,7 @@ impl SimulateOptions {
     /// Returns the arguments of the simulator at this revision.
     ///
     /// # Errors
-    /// The first seed is that of the commit, and the revision is unknown.
+    /// The first seed depends on the commit, and the revision is unknown.
     pub(crate) fn arguments(&self, revision: Option<&str>) -> Result<Vec<String>> {
         let Self { seeds, first, minutes, twice } = self;
         let first = match first {
@@ -93,12 +93,12 @@ impl SimulateOptions {
 pub fn run(root: &Path, options: &SimulateOptions) -> Result<()> {
     let arguments = options.arguments(revision(root).as_deref())?;
     let mut simulate = workspace::cargo(root);
-    // The profile of the tests, which is optimised.
+    // The test profile, which is optimised.
     simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]).args(arguments);
     workspace::run(&mut simulate)
 }
 
-/// Returns the hash of the commit in `root`, with `-dirty` behind it if files differ from it; `None` without git or a
+/// Returns the commit hash of `root`, with the suffix `-dirty` if files differ from the commit; `None` without git or a
 /// repository.
 pub(crate) fn revision(root: &Path) -> Option<String> {
     let mut describe = Command::new("git");
@@ -107,7 +107,7 @@ pub(crate) fn revision(root: &Path) -> Option<String> {
     String::from_utf8(described.stdout).ok().map(|revision| revision.trim().to_owned())
 }
 
-/// Returns the first seed of a revision.
+/// Returns the first seed derived from a revision.
 fn seed_of(revision: &str) -> Option<u64> {
     u64::from_str_radix(revision.get(..SEED_DIGITS)?, 16).ok()
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos`, `soak` and
-//! `sanitise` run tests under injected faults, for hours and under the address sanitiser.
+//! `sanitise` run tests under injected faults, for hours, and under the address sanitiser.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +14,11 @@ use crate::jobs::{self, Ended, Job};
 use crate::simulate::{self, SimulateOptions};
 use crate::{libtorch, train, workspace};
 
-/// The only target for which we use the compiler's address sanitiser.
+/// The only target for which this project uses the compiler's address sanitiser.
 pub(crate) const SANITISED: &str = "x86_64-unknown-linux-gnu";
 
-/// Parts of the names of tests that the sanitiser leaves out, half of its time on training: they call the functions
-/// that others call, for more steps or from other threads.
+/// Substrings of test names that the sanitiser skips. These tests take half of the sanitiser time for training, but
+/// only call functions that other tests call as well, for more steps or from other threads.
 const NOT_SANITISED: [&str; 7] = [
     "contribution::",
     "gradients_of_bfloat16",
@@ -29,7 +29,7 @@ const NOT_SANITISED: [&str; 7] = [
     "training_reduces_the_losses",
 ];
 
-/// The jobs that take minutes, which begin first, so that the last to end is a short one.
+/// Jobs that take minutes. They start first, so that a short job finishes last.
 const LONGEST: [&str; 7] = [
     "crates/network-torch network_torch",
     "learner learner",
@@ -40,62 +40,65 @@ const LONGEST: [&str; 7] = [
     "xtask xtask",
 ];
 
-/// The number of jobs whose durations are printed at the end.
+/// Number of slow jobs with durations printed at the end.
 const SLOWEST: usize = 15;
 
-/// The number of lines of a failed job that are printed again at the end.
+/// Number of lines of a failed job that are repeated at the end.
 const LINES_AGAIN: usize = 60;
 
-/// The count of tests by result.
+/// Counts of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Tests that passed.
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests that this machine cannot run: they count as passed, too, since their harness does not know.
+    /// Tests that this machine cannot run. They also count as passed, since the test harness does not know about
+    /// skipping.
     pub skipped: u64,
     /// Tests that are marked as ignored.
     pub ignored: u64,
 }
 
-/// The beginning of the line that a test prints if the machine cannot run it (`tests::skip`).
+/// Start of the line that a test prints if the machine cannot run it (`tests::skip`).
 const SKIPPED: &str = "SKIPPED for want of ";
 
-/// The tests to run.
+/// Selection of tests to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub struct TestOptions {
-    /// A part of the names of the tests to run.
+    /// Part of the names of the tests to run.
     pub filter: Option<String>,
-    /// Run the tests that are marked as ignored, and no others: CONTRIBUTING.md lists what they need and write.
+    /// Run only tests marked as ignored.
+    ///
+    /// CONTRIBUTING.md lists what these tests need and write.
     #[arg(long)]
     pub ignored: bool,
 }
 
 impl TestOptions {
-    /// The arguments of a test binary.
+    /// Returns the arguments of a test binary.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         self.filter.as_deref().into_iter().chain(self.ignored.then_some("--ignored"))
     }
 }
 
-/// Runs every test, or those of the options. Binaries that system tests start are built first.
+/// Runs every test, or the selected tests. Binaries that system tests start are built first.
 ///
 /// # Errors
-/// If something does not build or a test fails.
+/// A build or a test fails.
 pub fn run(root: &Path, options: &TestOptions) -> Result<Summary> {
     build(root)?;
     run_with(root, options, Vec::new())
 }
 
-/// Runs every test and, beside them, the simulator for some seeds.
+/// Runs every test and, in parallel, the simulator for some seeds.
 ///
 /// # Errors
-/// If something does not build, a test fails or a seed breaks a promise.
+/// A build or a test fails, or a seed breaks a promise.
 pub fn run_and_simulate(root: &Path, runs: &[SimulateOptions]) -> Result<Summary> {
     build(root)?;
     let simulate = |options: &SimulateOptions| -> Result<Job> {
-        // The program of the workspace's build: alone it would have other features and be compiled again.
+        // Runs the program of the workspace build: built alone it would have other features and be compiled again.
         let mut command = Command::new(programs(root)?.join("simulate"));
         command.args(options.arguments(simulate::revision(root).as_deref())?).current_dir(root);
         Ok(Job { name: format!("simulate from {}", options.first), command })
@@ -103,21 +106,21 @@ pub fn run_and_simulate(root: &Path, runs: &[SimulateOptions]) -> Result<Summary
     run_with(root, &TestOptions::default(), runs.iter().map(simulate).collect::<Result<_>>()?)
 }
 
-/// Builds all programs and tests, with their features: programs built alone would have other features and be compiled
-/// twice. Examples are compiled by no test; clippy checks them.
+/// Builds all programs and tests together: programs built alone would have other features and be compiled twice.
+/// Examples are compiled by no test; clippy checks them.
 ///
 /// # Errors
-/// If something does not build.
+/// A build fails.
 pub fn build(root: &Path) -> Result<()> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     workspace::run(workspace::cargo(root).args(["build", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
-/// Runs these jobs and every test, or those of the options.
+/// Runs the given jobs and every test, or the selected tests.
 fn run_with(root: &Path, options: &TestOptions, mut jobs: Vec<Job>) -> Result<Summary> {
     let (system, mut others): (Vec<TestBinary>, Vec<_>) =
         test_binaries(root, &["--workspace", "--tests"])?.into_iter().partition(TestBinary::is_system);
-    // The default features of the other packages, so that only the learner is compiled once more.
+    // The other packages keep the default features, so that only the learner is compiled once more.
     let without_libtorch = ["--workspace", "--bin", "learner", "--no-default-features", "--features", "cli/parquet"];
     let without_libtorch = test_binaries(root, &without_libtorch)?.into_iter();
     others.extend(
@@ -138,7 +141,7 @@ fn run_with(root: &Path, options: &TestOptions, mut jobs: Vec<Job>) -> Result<Su
         examples.args(["--package", &package]);
     }
     examples.arg("--").args(options.arguments());
-    // An example that is marked as ignored is not meant to run.
+    // An example marked as ignored is not meant to run.
     if !options.ignored {
         background.push(Job { name: "examples".to_owned(), command: examples });
     }
@@ -146,7 +149,7 @@ fn run_with(root: &Path, options: &TestOptions, mut jobs: Vec<Job>) -> Result<Su
     for jobs in [&mut jobs, &mut background] {
         jobs.sort_by_key(|job| !LONGEST.contains(&job.name.as_str()));
     }
-    // One failing binary does not hide the results of the others.
+    // A failing binary must not hide the results of the other binaries.
     let mut ended = jobs::run(jobs, background, together());
     let mut summary = Summary::default();
     ended.iter().flat_map(|one| one.output.lines()).for_each(|line| summary.add(line));
@@ -160,10 +163,10 @@ fn run_with(root: &Path, options: &TestOptions, mut jobs: Vec<Job>) -> Result<Su
     failed.map(|()| summary)
 }
 
-/// Prints the last lines of the jobs that failed again, below the output of all others.
+/// Repeats the last lines of failed jobs below all other output.
 ///
 /// # Errors
-/// If a job failed.
+/// At least one job failed.
 fn failed(ended: &[Ended]) -> Result<()> {
     let failed: Vec<&Ended> = ended.iter().filter(|one| !one.is_success).collect();
     for Ended { name, output, .. } in &failed {
@@ -176,7 +179,7 @@ fn failed(ended: &[Ended]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of jobs that run at a time.
+/// Returns the number of parallel jobs.
 fn together() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
@@ -184,21 +187,21 @@ fn together() -> usize {
 /// A compiled test binary.
 #[derive(Debug)]
 struct TestBinary {
-    /// The folder of its package and its target: `crates/search search`.
+    /// Directory of the package, and target: `crates/search search`.
     name: String,
-    /// The folder of its package, in which it runs, as under `cargo test`.
+    /// Directory of the package, the working directory of the tests as under `cargo test`.
     folder: PathBuf,
     executable: PathBuf,
 }
 
 impl TestBinary {
-    /// Returns true for the tests of whole processes, which take longest. Those of all other binaries are of one
-    /// process and short.
+    /// Returns true for the tests of whole processes, which take longest. All other binaries have short tests in one
+    /// process.
     fn is_system(&self) -> bool {
         self.name == "tests system"
     }
 
-    /// Returns the command that runs its tests, under the program `through` if there is one.
+    /// Returns the command that runs the tests, through the program `through` if there is one.
     fn command(&self, root: &Path, through: Option<&str>) -> Result<Command> {
         let mut command = match through {
             Some(program) => {
@@ -210,17 +213,17 @@ impl TestBinary {
         };
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.env("ZEROFLEET_BIN_DIR", programs(root)?);
-        // Tests run beside each other: several threads of libtorch would wait for each other on busy cores.
+        // Tests run in parallel: several threads of libtorch would wait for each other on busy cores.
         command.env("OMP_NUM_THREADS", "1");
         train::find_libraries(&mut command, root);
         Ok(command)
     }
 
-    /// Returns a job for each of its modules: a process of its own, so that modules run beside each other and the end
-    /// of one ends no other. It runs the tests of the options.
+    /// Returns a job per module, with the tests that the options select. Each module has a separate process, so that
+    /// modules run in parallel and a crash affects only one.
     ///
     /// # Errors
-    /// If the binary does not list its tests.
+    /// The binary does not list the tests in it.
     fn modules(&self, root: &Path, options: &TestOptions) -> Result<Vec<Job>> {
         let list = ["--list", "--format", "terse"].into_iter().chain(options.arguments());
         let list = workspace::output(self.command(root, None)?.args(list))?;
@@ -242,7 +245,7 @@ fn test_binaries(root: &Path, arguments: &[&str]) -> Result<Vec<TestBinary>> {
     test_binaries_of(root, workspace::cargo(root).arg("test").args(arguments))
 }
 
-/// Builds the test binaries that this `cargo test` runs, and returns them.
+/// Builds the test binaries that the `cargo test` in `command` runs, and returns them.
 fn test_binaries_of(root: &Path, command: &mut Command) -> Result<Vec<TestBinary>> {
     command.args(["--no-run", "--message-format=json-render-diagnostics"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
@@ -260,13 +263,13 @@ fn test_binaries_of(root: &Path, command: &mut Command) -> Result<Vec<TestBinary
     Ok(binaries)
 }
 
-/// Returns the folder of the programs that tests start.
+/// Returns the directory of the programs that tests start.
 fn programs(root: &Path) -> Result<PathBuf> {
     Ok(workspace::metadata(root)?.target_directory.join("debug").into())
 }
 
-/// Returns the packages whose documentation has examples: a run of the doc tests of any other would compile it once
-/// more for nothing.
+/// Returns the packages with examples in the documentation. Doc tests of any other package would compile it once more
+/// for nothing.
 fn packages_with_examples(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for package in workspace::metadata(root)?.workspace_packages() {
@@ -287,8 +290,8 @@ fn has_example(source: &str) -> bool {
     source.lines().map(str::trim_start).any(|line| line.starts_with("/// ```") || line.starts_with("//! ```"))
 }
 
-/// Builds these targets and returns the command that tests them; the command's environment locates libtorch and the
-/// programs that tests start.
+/// Builds these targets and returns the command that tests them. The environment of the command locates libtorch and
+/// the programs that tests start.
 fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))?;
@@ -298,22 +301,28 @@ fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Duration, seed and limits of a run of the chaos test.
+/// Duration, seed and limits of a chaos test run.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct ChaosOptions {
-    /// Minutes during which faults are injected.
+    /// Minutes of injected faults.
     #[arg(long, default_value_t = 20)]
     pub minutes: u64,
-    /// The seed of the injected faults and of their times; it is printed.
+    /// Seed for the choice and times of faults; it is printed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Seconds after the repair of a fault within which every actor must have another trajectory acknowledged.
+    /// Maximum seconds from the repair of a fault to recovery.
+    ///
+    /// Within this time, every actor must have another trajectory acknowledged.
     #[arg(long, default_value_t = 5.0)]
     pub rejoin_seconds: f64,
-    /// Inject only faults whose name contains this text, as `disk` or `killed`: docs/recovery.md lists them.
+    /// Inject only faults with this text in the name.
+    ///
+    /// Examples are `disk` and `killed`; docs/recovery.md lists the names.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub faults: String,
-    /// The file for the table of recovery times, as Markdown; it is printed, too. The histories are written beside it.
+    /// Markdown file for the table of recovery times, which is also printed.
+    ///
+    /// The histories are written to the same directory.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -321,9 +330,9 @@ pub struct ChaosOptions {
 /// Runs the chaos test for a given time, with strict limits.
 ///
 /// # Errors
-/// The build fails, a promise is violated, or this is not Linux with root privileges.
+/// The build fails, a promise is violated, or the test does not run on Linux with root privileges.
 pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
-    // Builds the whole workspace, as for the other tests, and together with a test: otherwise dependencies are built
+    // Builds the whole workspace, as for the other tests, and together with a test; otherwise dependencies are built
     // once more.
     let mut test = prepared(root, &["--bins", "--test", "system"])?;
     test.args(["--workspace", "--test", "system", "--", "chaos::", "--nocapture"]);
@@ -332,27 +341,29 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     test.env("ZEROFLEET_CHAOS_REJOIN_SECONDS", options.rejoin_seconds.to_string());
     test.env("ZEROFLEET_CHAOS_FAULTS", &options.faults);
     if let Some(report) = &options.report {
-        // The test runs in another folder than the caller.
+        // The test runs in another directory than the caller.
         test.env("ZEROFLEET_CHAOS_REPORT", std::path::absolute(report)?);
     }
     workspace::run(&mut test)
 }
 
-/// The duration of a soak, and the place of its report.
+/// Duration of a soak, and directory of the report.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SoakOptions {
     /// Hours of load. Growth is judged in runs of at least twenty minutes.
     #[arg(long, default_value_t = 2.0)]
     pub hours: f64,
-    /// The folder for all samples (`soak.csv`) and the table of trends (`soak.md`); the table is printed, too.
+    /// Directory for samples (`soak.csv`) and the table of trends (`soak.md`).
+    ///
+    /// The table is also printed.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
 }
 
-/// Runs a fleet under load for some hours; fails if a process grows in memory, descriptors, threads, disk or latency.
+/// Runs a fleet under load for hours; fails if a process grows in memory, descriptors, threads, disk or latency.
 ///
 /// # Errors
-/// The build fails, a quantity grows by more than is allowed, or a process fails.
+/// The build fails, a quantity grows by more than the limit, or a process fails.
 pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
     let mut test = prepared(root, &["--bins", "--test", "system"])?;
     test.args(["--workspace", "--test", "system", "--", "soak::", "--nocapture"]);
@@ -364,20 +375,20 @@ pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
 }
 
 /// Runs the tests of `crates/network-cpu` and `crates/training-cpu` that call each unsafe function, under the address
-/// sanitiser, so that an out-of-bounds read or write aborts them.
+/// sanitiser, so that an out-of-bounds read or write aborts the tests.
 ///
 /// # Errors
-/// If they fail.
+/// The build or a test fails.
 pub fn sanitise(root: &Path) -> Result<()> {
     if !has_runtime()? {
         println!("sanitiser: SKIPPED, this compiler brings none for {SANITISED}");
         return Ok(());
     }
     let mut tests = workspace::cargo(root);
-    // The unit tests alone call every unsafe leaf function; the other test targets would compile each crate once more.
+    // The unit tests alone call every unsafe leaf function; other test targets would compile each crate once more.
     tests.args(["test", "--package", "network-cpu", "--package", "training-cpu", "--lib"]);
     tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
-    // The other tests are compiled without these checks, which take most of their time.
+    // All other tests are compiled without these checks, which take most of the time.
     for package in ["network-cpu", "training-cpu"] {
         tests.args(["--config", &format!("profile.dev.package.{package}.debug-assertions=true")]);
     }
@@ -403,7 +414,7 @@ pub(crate) fn has_runtime() -> Result<bool> {
 }
 
 impl Summary {
-    /// Counts a skipped test, or a closing line of a test binary; any other line counts nothing.
+    /// Counts a skipped test, or the closing line of a test binary; ignores any other line.
     fn add(&mut self, line: &str) {
         if line.starts_with(SKIPPED) {
             self.skipped += 1;
@@ -426,7 +437,7 @@ impl Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { passed, failed, skipped, ignored } = self;
-        // For its harness a test that returns early has passed.
+        // To the test harness, a test that returns early has passed.
         let ran = passed.saturating_sub(*skipped);
         write!(f, "{ran} passed, {failed} failed, {} skipped", skipped + ignored)?;
         if *skipped > 0 { write!(f, " ({skipped} for want of something, {ignored} marked as ignored)") } else { Ok(()) }

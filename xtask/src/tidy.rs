@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: checks the machine-checkable rules of STYLE.md that no other tool checks.
 //!
-//! Each rule is a function from the tree to sentences that name file and line. Counts of the whole tree are printed as
-//! a table and have limits. Start with [`violations`].
+//! Each rule is a function from the tree to sentences that name file and line. Counts over the whole tree are printed
+//! as a table and have limits. Start with [`violations`].
 
 mod circles;
 mod counts;
@@ -22,16 +22,16 @@ use crate::workspace;
 
 use counts::Counts;
 
-/// The maximum number of lines of a source file, without inline tests; a longer file has more than one subject.
+/// Maximum lines of a source file, without inline tests; a longer file has more than one subject.
 const LINES_MAX: usize = 700;
 
-/// The maximum width of a comment, as that of the code, which rustfmt wraps.
+/// Maximum width of a comment: the same as for code, which rustfmt wraps.
 const COMMENT_COLUMNS_MAX: usize = 120;
 
-/// The maximum number of lines of inline tests; longer ones belong in `foo/tests.rs`.
+/// Maximum lines of inline tests; longer tests belong in `foo/tests.rs`.
 const INLINE_TEST_LINES_MAX: usize = 150;
 
-/// The line that opens an inline module of tests; it ends where a line begins with `}`.
+/// Line that opens an inline module of tests, which stops at the next line that starts with `}`.
 const INLINE_TESTS: &str = "mod tests {";
 
 /// Longer files that nevertheless have one subject, each below a comment with the reason.
@@ -43,7 +43,7 @@ const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", 
 /// A text file of the tree.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Relative to the root, with `/`.
+    /// Path relative to the root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -51,16 +51,16 @@ pub(crate) struct Source {
 /// Prints the counts and every violation, and fails if there is one.
 ///
 /// # Errors
-/// If a rule is violated or the tree cannot be read.
+/// A rule is violated, or the tree cannot be read.
 pub fn run(root: &Path) -> Result<()> {
     println!("{}", Counts::new(&sources(root)?));
     workspace::report(&violations(root)?, "places are untidy")
 }
 
-/// The violations of the rules, one sentence each, beginning with the place.
+/// Returns the violations of the rules, one sentence each, starting with the place.
 ///
 /// # Errors
-/// If the tree cannot be read.
+/// The tree cannot be read.
 pub fn violations(root: &Path) -> Result<Vec<String>> {
     let sources = sources(root)?;
     let mut found = Vec::new();
@@ -90,7 +90,7 @@ fn has_extension(path: &str, extension: &str) -> bool {
     Path::new(path).extension().is_some_and(|found| found == extension)
 }
 
-/// Every text file that could be committed: all but hidden folders, build outputs and runs.
+/// Returns every text file that could be committed: all except hidden directories, build outputs and runs.
 pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     let is_part = |entry: &DirEntry| {
         let name = entry.file_name().to_string_lossy();
@@ -115,7 +115,7 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     Ok(found)
 }
 
-/// Returns the places, as `path:line`, of the lines for which `is_wrong` is true.
+/// Returns the places, as `path:line`, of lines for which `is_wrong` returns true.
 fn lines_where(source: &Source, is_wrong: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
     let lines = source.text.lines().enumerate().filter(move |(_, line)| is_wrong(line));
     lines.map(|(index, _)| format!("{}:{}", source.path, index + 1))
@@ -130,7 +130,7 @@ fn empty_name(source: &Source) -> Option<String> {
 
 /// Finds paths that exist on one machine only.
 fn machine_paths(source: &Source) -> Vec<String> {
-    // Assembled at run time, so that this file does not contain the paths that the rule forbids.
+    // Assembled at run time, so that this file does not contain the forbidden paths.
     let folders = ["work", "root", "home", "Users"].map(|folder| format!("/{folder}/"));
     let is_start = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || ".-_}".contains(c));
     let names_one = |line: &str| {
@@ -159,7 +159,7 @@ fn marks_without_issue(source: &Source) -> Vec<String> {
     places.map(|place| format!("{place}: a mark of unfinished work names its issue: `(#12)`")).collect()
 }
 
-/// Finds comments that are wider than the code; rows of tables cannot be wrapped.
+/// Finds comments wider than the code; rows of tables cannot be wrapped.
 fn wide_comments(source: &Source) -> Vec<String> {
     let is_wide = |line: &str| {
         let text = line.trim_start();
@@ -178,7 +178,7 @@ fn too_long(source: &Source) -> Option<String> {
     }
 }
 
-/// Finds short tests in a file of their own, and long tests inline.
+/// Finds short tests in a separate file, and long tests inline.
 fn misplaced_tests(source: &Source) -> Option<String> {
     let in_own_file = source.path.ends_with("/tests.rs") && !source.text.lines().any(|line| line.starts_with("mod "));
     let lines = source.text.lines().count();
@@ -186,7 +186,7 @@ fn misplaced_tests(source: &Source) -> Option<String> {
         return Some(format!("{}: tests of up to {INLINE_TEST_LINES_MAX} lines stand inline", source.path));
     }
     let inline = inline_test_lines(source);
-    // In a file of their own, the tests have two lines and one level of indentation less.
+    // In a separate file, the tests have two lines and one level of indentation less.
     (inline > INLINE_TEST_LINES_MAX + INLINE_TEST_LINES_MAX / 5)
         .then(|| format!("{}: {inline} lines of tests sit in a file of their own, `tests.rs`", source.path))
 }

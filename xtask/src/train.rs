@@ -1,9 +1,9 @@
-//! `cargo xtask train`: builds the programs of a training run, with libtorch where the run needs it, then runs
+//! `cargo xtask train`: builds the programs of a training run, with libtorch if the run needs it, then runs
 //! `zerofleet train`.
 //!
-//! Where a GPU can compute, every program that trains or evaluates is linked with libtorch. Elsewhere all are built
-//! without it, and `zerofleet`, which reads run file, preset, environment and options, answers whether the learner of
-//! this run needs it; only then libtorch is fetched and the learner is built again.
+//! If a GPU can compute, every program that trains or evaluates links libtorch. Otherwise all programs are built
+//! without libtorch first. `zerofleet`, which reads run file, preset, environment and options, then answers whether the
+//! learner of this run needs libtorch. Only in that case, libtorch is fetched and the learner is built again.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::libtorch::{self, Check, Choice, Halves};
 use crate::workspace;
 
-/// The programs that training runs, each with its package; `zerofleet` finds the others in its own folder.
+/// Programs of a training run, with packages; `zerofleet` finds the other programs in its own directory.
 const PROGRAMS: [(&str, &str); 5] = [
     ("cli", "zerofleet"),
     ("replay-server", "replay-server"),
@@ -24,41 +24,41 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("actor", "actor"),
     ("arena", "arena"),
 ];
-/// The program that trains.
+/// Package and name of the program that trains.
 const LEARNER: (&str, &str) = ("learner", "learner");
-/// The option that makes `zerofleet train` print an [`Answer`].
+/// Option that makes `zerofleet train` print an [`Answer`].
 const QUESTION: &str = "--needs-libtorch";
-/// The program that a run with `--inference remote` needs as well.
+/// Additional program of a run with `--inference remote`.
 const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
-/// The packages of the programs that evaluate positions, with libtorch if they have the feature `torch`.
+/// Packages of the programs that evaluate positions; with the feature `torch` they use libtorch.
 pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 
-/// The answer of `zerofleet train --needs-libtorch`.
+/// Output of `zerofleet train --needs-libtorch`.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
     need: Need,
     reason: String,
-    /// Whether actors and other programs that evaluate are built with it too.
+    /// True if actors and other programs that evaluate are built with libtorch too.
     evaluating: bool,
 }
 
-/// Whether the learner of a run is built with libtorch.
+/// Reason to build the learner of a run with libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Need {
-    /// The learner cannot train without it.
+    /// The learner cannot train without libtorch.
     Required,
-    /// The learner trains faster with it.
+    /// The learner trains faster with libtorch.
     Faster,
-    /// The learner trains as fast without it.
+    /// The learner trains as fast without libtorch.
     None,
 }
 
 /// Builds the programs of a run and replaces this process by `zerofleet train`.
 ///
 /// # Errors
-/// If fetching, building or starting fails.
+/// Fetching, building or starting fails.
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let halves = libtorch::ensure_for_gpu(root, Check::Stamp)?;
     let programs = programs(options);
@@ -83,7 +83,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     Err(train.exec()).with_context(|| format!("start {program}"))
 }
 
-/// Returns true for a program that is linked with libtorch because a run needs it.
+/// Returns true for a program that links libtorch because a run needs it.
 fn is_linked(program: &(&str, &str), answer: &Answer) -> bool {
     *program == LEARNER || answer.evaluating && EVALUATING.contains(&program.0)
 }
@@ -95,21 +95,21 @@ fn build(root: &Path, programs: &[(&str, &str)], features: &str) -> Result<()> {
     for (package, binary) in programs {
         build.args(["--package", package, "--bin", binary]);
     }
-    // The export to Parquet, which no run needs, is left out.
+    // Excludes the export to Parquet, which no run needs.
     workspace::run(build.args(["--no-default-features", "--features", features]))
 }
 
-/// Returns the answer whether the run with these options needs libtorch; `None` for options that `zerofleet train`
-/// refuses or that only print something, which it does by itself afterwards.
+/// Asks `zerofleet train` whether the run with these options needs libtorch. Returns `None` for options that are
+/// refused or only print something; `zerofleet train` then does so itself afterwards.
 fn ask(program: &Path, options: &[OsString]) -> Option<Answer> {
     let text = workspace::output(Command::new(program).args(["train", QUESTION]).args(options)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// Fetches libtorch for a run that needs it, and prints why; returns whether the learner is to be built with it.
+/// Fetches libtorch for a run that needs it, and prints the reason; returns true if the learner must be built with it.
 ///
 /// # Errors
-/// A run that needs libtorch, which cannot be fetched.
+/// A run needs libtorch, and it cannot be fetched.
 fn fetch(root: &Path, Answer { need, reason, .. }: &Answer) -> Result<bool> {
     println!("libtorch {}: {}: {reason}", libtorch::VERSION, in_words(*need));
     if *need == Need::None {
@@ -133,14 +133,14 @@ fn in_words(need: Need) -> &'static str {
     }
 }
 
-/// The programs that a run with these options needs.
+/// Returns the programs that a run with these options needs.
 fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
     let is_remote = options.iter().any(|option| option == "remote" || option == "--inference=remote");
     PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
 }
 
-/// Returns a line that announces a first build and its programs. It names no duration: machines with as many cores
-/// differ by more than a factor of two.
+/// Returns a line that announces a first build with the names of the programs. It gives no duration: machines with the
+/// same number of cores differ by more than a factor of two.
 fn announcement(programs: &[(&str, &str)]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
     format!(
@@ -149,9 +149,8 @@ fn announcement(programs: &[(&str, &str)]) -> String {
     )
 }
 
-/// Returns the features of the programs with these halves of libtorch. Where a GPU may work, every program that
-/// evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the learner is linked with
-/// libtorch, if there is one.
+/// Returns the features of the programs for these halves of libtorch. If a GPU may work, every program that evaluates
+/// can use it. Otherwise the CPU kernel evaluates faster, and only the learner links libtorch, if present.
 fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
     let uses = |package: &str| {
         halves.is_some_and(|halves| package == "learner" || halves.use_a_gpu() && EVALUATING.contains(&package))
@@ -161,15 +160,15 @@ fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
     linked.chain(server).collect::<Vec<_>>().join(",")
 }
 
-/// Adds the folder of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
-/// other folder.
+/// Adds the directory of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
+/// other directory.
 pub(crate) fn find_libraries(command: &mut Command, root: &Path) {
     if let Some(folder) = workspace::chosen_libtorch(root) {
         find_libraries_in(command, &folder);
     }
 }
 
-/// Makes a program find its libraries in `folder`, a libtorch.
+/// Adds the libraries of the libtorch in `folder` to a program's library search path.
 pub(crate) fn find_libraries_in(command: &mut Command, folder: &Path) {
     let variable = if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
     let mut path = folder.join("lib").into_os_string();
@@ -219,7 +218,7 @@ mod tests {
     fn options_that_zerofleet_refuses_leave_the_answer_open() {
         assert_eq!(ask(Path::new("/nowhere/zerofleet"), &[]), None);
         assert_eq!(ask(Path::new("false"), &[]), None);
-        // Prints its arguments, which are no answer.
+        // Prints the arguments, which are no answer.
         assert_eq!(ask(Path::new("echo"), &["--help".into()]), None);
     }
 

@@ -7,16 +7,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-/// The root of the repository this program was built in.
+/// Returns the root of the repository in which this program was built.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
 }
 
-/// The members of the workspace and the dependencies of each, without a request to any registry.
+/// Returns the members of the workspace with dependencies, without a request to any registry.
 ///
 /// # Errors
-/// If cargo cannot read a manifest.
+/// Cargo cannot read a manifest.
 pub fn metadata(root: &Path) -> Result<Metadata> {
     MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
@@ -35,17 +35,17 @@ pub fn cargo(root: &Path) -> Command {
     if chosen_libtorch(root).is_none() {
         command.env_remove("LIBTORCH");
     }
-    // The build script of `ring` runs again when one of them changes, and its dependents are compiled again.
+    // If one of these variables changes, the build script of `ring` runs again and dependent crates are compiled again.
     std::env::vars_os().filter(|(name, _)| is_of_package(name)).for_each(|(name, _)| _ = command.env_remove(name));
     command
 }
 
-/// Returns true for a variable by which cargo describes the package of the program that it runs, here this one.
+/// Returns true for a variable with which cargo describes the package of the running program, here xtask.
 fn is_of_package(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
-/// Returns the folder that the user set in `LIBTORCH`, if it differs from the one in `.cargo/config.toml`.
+/// Returns the directory that the user set in `LIBTORCH`, if it differs from the one in `.cargo/config.toml`.
 #[must_use]
 pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
     let chosen = PathBuf::from(std::env::var_os("LIBTORCH")?);
@@ -53,10 +53,10 @@ pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
     (!chosen.as_os_str().is_empty() && !same(&chosen, &root.join(".libtorch"))).then_some(chosen)
 }
 
-/// Runs a command that prints its own messages, and fails if the command fails.
+/// Runs a command that prints messages itself, and fails if the command fails.
 ///
 /// # Errors
-/// If it cannot start or exits with another status than 0.
+/// The command cannot start, or exits with another status than 0.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {}", line(command)))?;
     if !status.success() {
@@ -65,10 +65,10 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and returns its standard output.
+/// Runs a command until it exits, and returns the standard output.
 ///
 /// # Errors
-/// If it cannot start or exits with another status than 0; the error holds its complete output.
+/// The command cannot start, or exits with another status than 0; the error holds the complete output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {}", line(command)))?;
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -78,10 +78,10 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Prints the findings of a check.
+/// Prints the findings of a check, one per line.
 ///
 /// # Errors
-/// If there are findings; `what` follows their number in the message.
+/// There are findings; the message holds the count, then `what`.
 pub fn report(found: &[String], what: &str) -> Result<()> {
     for one in found {
         println!("{one}");
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn cargo_is_called_without_the_description_of_this_package() {
-        // Cargo sets this one for every test.
+        // Cargo sets this variable for every test.
         assert!(
             std::env::var_os("CARGO_PKG_VERSION_MAJOR").is_some() || std::env::var_os("CARGO_MANIFEST_DIR").is_some()
         );

@@ -1,4 +1,4 @@
-//! What each step runs and asserts.
+//! The commands and assertions of each step.
 
 use std::fs;
 use std::path::Path;
@@ -14,27 +14,28 @@ use super::row::Kind;
 use super::session::{Session, cores};
 use crate::{libtorch, workspace};
 
-/// The first driver that runs CUDA 13, and the lowest compute capability of its kernels.
+/// The first driver that runs CUDA 13, and the lowest compute capability of the CUDA 13 kernels.
 const DRIVER_MIN: f64 = 580.0;
 const CAPABILITY_MIN: f64 = 7.5;
-/// TF32 off: float32 is then computed in float32.
+/// Turns TF32 off, so that float32 products are computed in float32.
 const EXACT: [(&str, &str); 1] = [("NVIDIA_TF32_OVERRIDE", "0")];
-/// Evaluations/s of the network alone, as a multiple of PyTorch's best eager mode.
+/// Minimum evaluations/s of the network alone, as a multiple of PyTorch's best eager mode.
 const REFERENCE_BAR: f64 = 1.1;
-/// Self-play as a share of the network alone, and the share of time in which a kernel runs.
+/// Minimum self-play speed as a share of the network alone, and minimum share of time in which a kernel runs.
 const SELFPLAY_BAR: f64 = 0.85;
 const BUSY_BAR: f64 = 0.9;
-/// A run ends within this time after SIGINT, in seconds.
+/// Maximum time from SIGINT to the exit of a run, in seconds.
 const DRAIN_BAR_SECONDS: f64 = 10.0;
-/// A run that has not ended is killed this long after the signal, in seconds: later than the bar, which measures it.
+/// Time from SIGINT to the kill of a run that has not exited, in seconds. Above the bar, so that a missed bar has a
+/// measured value.
 const DRAIN_KILL_SECONDS: u64 = 20;
 /// Device memory that other programs may take or free meanwhile, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
-/// The accuracy with search on the solved positions of Connect Four, and the time until it, in seconds.
+/// Accuracy with search on the solved positions of Connect Four, and maximum time until a run reaches it, in seconds.
 const ACCURACY: f64 = 0.975;
 const ACCURACY_BAR_SECONDS: f64 = 300.0;
 
-/// The machine, and the libraries of every program.
+/// Reports the machine, and checks the libraries of every program.
 pub(super) fn env(session: &mut Session) -> Result<()> {
     match session.gpu().cloned() {
         Ok(gpu) => {
@@ -69,13 +70,13 @@ pub(super) fn env(session: &mut Session) -> Result<()> {
     doctor(session)
 }
 
-/// The libraries that `ldd` did not find.
+/// Returns the libraries that `ldd` did not find.
 fn missing_libraries(output: &str) -> Vec<String> {
     let missing = output.lines().filter(|line| line.contains("not found"));
     missing.map(|line| line.split_whitespace().next().unwrap_or(line).to_owned()).collect()
 }
 
-/// `zerofleet doctor`, which exits with a failure if something would stop a run.
+/// Runs `zerofleet doctor`, which exits with a failure if something would stop a run.
 fn doctor(session: &mut Session) -> Result<()> {
     let program = session.program("zerofleet");
     let exists = session.wait(session.command(&program, &["doctor", "--help"]))?.failure.is_none();
@@ -89,21 +90,21 @@ fn doctor(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The devices that are found, also with the GPU hidden.
+/// Checks the device lookup, also with the GPU hidden.
 pub(super) fn load(session: &mut Session) -> Result<()> {
     if session.has_gpu() {
         session.device_step("load", &[], &[])?;
     }
-    // The later option counts: with the GPU hidden, the CPU is expected.
+    // The last option wins: with the GPU hidden, the check expects the CPU.
     session.device_step("load", &["--device", "cpu"], &[("CUDA_VISIBLE_DEVICES", "")])
 }
 
-/// The symbols that the engine may call.
+/// Checks that all symbols that the engine may call exist.
 pub(super) fn abi(session: &mut Session) -> Result<()> {
     session.device_step("abi", &[], &[])
 }
 
-/// The answers of the device beside those of the CPU, in each arithmetic.
+/// Compares outputs of the device with the CPU, in each arithmetic.
 pub(super) fn numbers(session: &mut Session) -> Result<()> {
     session.device_step("numbers", &["--arithmetic", "f32"], &EXACT)?;
     if session.has_gpu() {
@@ -114,37 +115,37 @@ pub(super) fn numbers(session: &mut Session) -> Result<()> {
     session.device_step("numbers", &["--arithmetic", "bf16"], &[])
 }
 
-/// Training steps beside those of the CPU, refused steps, checkpoints.
+/// Compares training steps with the CPU; checks refused steps and checkpoints.
 pub(super) fn train(session: &mut Session) -> Result<()> {
     session.device_step("train", &[], &EXACT)
 }
 
-/// Many threads on one device while weights change.
+/// Evaluates with many threads on one device while weights change.
 pub(super) fn threads(session: &mut Session) -> Result<()> {
     session.device_step("threads", &[], &[])
 }
 
-/// Groups of learners over NCCL, of which one GPU holds one.
+/// Checks learner groups over NCCL; one GPU holds one member.
 pub(super) fn nccl(session: &mut Session) -> Result<()> {
     session.device_step("nccl", &[], &[])
 }
 
-/// The precision that `auto` chooses.
+/// Checks the precision that `auto` chooses.
 pub(super) fn precision(session: &mut Session) -> Result<()> {
     session.device_step("precision", &[], &[])
 }
 
-/// Evaluations/s by network and batch size.
+/// Measures evaluations/s by network and batch size.
 pub(super) fn sweep(session: &mut Session) -> Result<()> {
     session.device_step("sweep", &[], &[])
 }
 
-/// Positions/s of training by network and batch size.
+/// Measures training in positions/s by network and batch size.
 pub(super) fn learner(session: &mut Session) -> Result<()> {
     session.device_step("learner", &[], &[])
 }
 
-/// The same networks in PyTorch, and the speed of this one as a multiple of them.
+/// Measures the same networks in PyTorch, and the speed of zerofleet as a multiple of PyTorch's.
 pub(super) fn reference(session: &mut Session) -> Result<()> {
     let python = match session.gpu().map_err(|reason| format!("no GPU: {reason}")).and_then(|_| session.python()) {
         Ok(python) => python,
@@ -157,9 +158,9 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
     fs::write(&script, include_str!("reference.py")).context("write reference.py")?;
     let seconds = session.left().as_secs().saturating_sub(30).to_string();
     let mut command = session.command(Path::new(&python), &[&script.display().to_string(), "--seconds", &seconds]);
-    // Python finds its libraries by itself.
+    // Python has a separate search path for libraries.
     command.env_remove("LD_LIBRARY_PATH").env("TORCHINDUCTOR_CACHE_DIR", session.work().join("inductor"));
-    // What PyTorch or its compiler cannot do is no fault of this program.
+    // A failure of PyTorch or the compiler in it is no fault of this program.
     if let Some(failure) = session.add_rows(command)? {
         session.skipped("reference.py was completed", &failure);
     }
@@ -188,14 +189,14 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Self-play beside its network alone, and the load of the GPU meanwhile.
+/// Measures self-play relative to the network alone, and the load of the GPU meanwhile.
 pub(super) fn selfplay(session: &mut Session) -> Result<()> {
     let settings: &[[&str; 3]] =
         session.sized(&[["20", "256", "1024"], ["6", "64", "1024"], ["20", "256", "128"]], &[["2", "16", "32"]]);
     let seconds = session.sized(4.0, 1.0);
     let threads = session.sized(cores().min(16), cores()).to_string();
     for [blocks, channels, games] in settings {
-        // Without cache and reuse, every simulation is one evaluation.
+        // Without cache and subtree reuse, every simulation is one evaluation.
         let duration = seconds.to_string();
         let mut arguments =
             vec!["selfplay", "--json", "--device", session.device(), "--blocks", blocks, "--channels", channels];
@@ -215,7 +216,7 @@ pub(super) fn selfplay(session: &mut Session) -> Result<()> {
             continue;
         };
         session.value(&name, rate, "evaluations/s");
-        // Only games enough for full batches have to reach the bars.
+        // The bars hold only for enough games to fill the batches.
         let has_bar = session.has_gpu() && *games != "128";
         let tower = format!("{blocks}x{channels} bf16, batch");
         match session.best("sweep", |name| name.starts_with(&tower)) {
@@ -251,14 +252,14 @@ fn share(session: &mut Session, name: &str, share: f64, bar: f64, has_bar: bool)
     }
 }
 
-/// The first value of a metric in a section of a report of `zerofleet bench --json`.
+/// Returns the first value of `metric` in `section`, from a report of `zerofleet-bench --json`.
 fn report_value(output: &str, section: &str, metric: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(output).ok()?;
     let fits = |row: &&Value| row["section"] == section && row["metric"] == metric;
     report["rows"].as_array()?.iter().find(fits)?["value"].as_f64()
 }
 
-/// A short training run: the devices of its data.
+/// Checks the placement of parameters and self-play in a short training run.
 pub(super) fn run(session: &mut Session) -> Result<()> {
     let device = session.device();
     let sets = [format!("learner.device={device}"), format!("actor.device={device}")];
@@ -286,13 +287,13 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Whether a note of `bench phases --placement` names this device, or an index of it.
+/// Returns true if a note of `bench phases --placement` names `device`, or an index of it such as `cuda:1`.
 fn is_placed(note: &str, device: &str) -> bool {
     let found = note.split_once("): on ").and_then(|(_, rest)| rest.split([',', ' ']).next());
     found.is_some_and(|found| found == device || found.strip_prefix(device).is_some_and(|rest| rest.starts_with(':')))
 }
 
-/// A training run that SIGINT stops: it must end in time and leave nothing behind.
+/// Stops a training run with SIGINT: the run must exit in time, and leave no process and no device memory.
 pub(super) fn drain(session: &mut Session) -> Result<()> {
     let before = gpu::memory_mebibytes();
     let runs = session.work().join("drain");
@@ -300,7 +301,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     let command = training(session, &runs, game, "10", session.device());
     let mut child = start(command, session.work())?;
     let metrics = runs.join("run").join("metrics.jsonl");
-    // What is left after the wait is for the end of the run.
+    // The time left after the wait is for the shutdown of the run.
     let wait = session.left().saturating_sub(Duration::from_secs(DRAIN_KILL_SECONDS + 5));
     let begun = Instant::now();
     let mut trained = false;
@@ -313,14 +314,14 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     }
     session.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
     let signalled = Instant::now();
-    // `timeout` passes the signal on to the run.
+    // `timeout` forwards the signal to the run.
     workspace::output(Command::new("kill").args(["-INT", &child.id().to_string()])).context("send SIGINT")?;
     let status = loop {
         if let Some(status) = child.try_wait().context("wait for the run")? {
             break status;
         }
         if signalled.elapsed() > Duration::from_secs(DRAIN_KILL_SECONDS + 5) {
-            // Its processes end with it.
+            // The processes of the run stop with it.
             child.kill().context("kill the run")?;
             bail!("the run did not end after SIGINT: {}", last_line(session.work()));
         }
@@ -346,7 +347,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// A command that trains on `device` in the folder `runs`, as the run `run`.
+/// Returns a command that trains on `device`, with the run `run` in the directory `runs`.
 fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &str) -> Command {
     let runs = runs.display().to_string();
     let sets = ["learner", "actor", "arena"].map(|role| format!("{role}.device={device}"));
@@ -355,7 +356,7 @@ fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &
     session.command_that_drains(&session.program("zerofleet"), &arguments, DRAIN_KILL_SECONDS)
 }
 
-/// Starts a run whose output goes to the file `run.log`.
+/// Starts a run with output to the file `run.log`.
 fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
     let log = fs::File::create(work.join("run.log")).context("create run.log")?;
     command.stdout(log.try_clone().context("share run.log")?).stderr(log);
@@ -367,13 +368,13 @@ fn last_line(work: &Path) -> String {
     log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").to_owned()
 }
 
-/// The recorded metrics of a run; a line that is being written is left out.
+/// Returns the recorded metrics of a run, without an incomplete last line.
 fn readings(metrics: &Path) -> Vec<Value> {
     let text = fs::read_to_string(metrics).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The command lines of processes that contain a text.
+/// Returns the command lines of processes that contain `text`.
 fn processes_with(text: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -381,12 +382,12 @@ fn processes_with(text: &str) -> Vec<String> {
     lines.filter(|line| line.contains(text)).collect()
 }
 
-/// Eight minutes of Connect Four on the device.
+/// Trains Connect Four for eight minutes on the device.
 pub(super) fn connect4(session: &mut Session) -> Result<()> {
     connect_four(session, session.device(), "connect4")
 }
 
-/// Eight minutes of Connect Four on the CPU of the same machine.
+/// Trains Connect Four for eight minutes on the CPU of the same machine.
 pub(super) fn connect4_cpu(session: &mut Session) -> Result<()> {
     connect_four(session, "cpu", "connect4-cpu")
 }
@@ -432,7 +433,7 @@ fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Seconds and the share of solved positions whose outcome is preserved, with search.
+/// Returns the learning curve: seconds, and share of solved positions with a preserved outcome, with search.
 fn curve(readings: &[Value]) -> Vec<(f64, f64)> {
     let point = |reading: &Value| {
         Some((reading["elapsed_seconds"].as_f64()?, reading["accuracy"]["search/preserving/overall"].as_f64()?))

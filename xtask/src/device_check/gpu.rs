@@ -1,4 +1,4 @@
-//! The GPU of this machine as `nvidia-smi` describes it, and samples of its load while a program runs.
+//! The GPU of this machine, as described by `nvidia-smi`, and samples of the load while a program runs.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::workspace;
 
-/// The interval between two samples.
+/// Interval between two samples, in milliseconds.
 const INTERVAL_MS: u32 = 200;
 
-/// The first GPU.
+/// Description of the first GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Gpu {
     pub(super) name: String,
@@ -25,28 +25,28 @@ pub(super) struct Gpu {
 /// One sample of the load of the first GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
-    /// The share of the last sampling period in which a kernel ran.
+    /// Share of the last sampling period in which a kernel ran.
     pub(super) busy_share: f64,
-    /// The memory held by all programs.
+    /// Memory held by all programs.
     pub(super) memory_mebibytes: f64,
 }
 
-/// Reads the first GPU.
+/// Reads the description of the first GPU.
 ///
 /// # Errors
-/// The reason why there is none.
+/// The reason for a missing GPU, or unreadable output of `nvidia-smi`.
 pub(super) fn first() -> Result<Gpu, String> {
     let text = query("name,driver_version,compute_cap,memory.total")?;
     parse(&text).ok_or_else(|| format!("nvidia-smi printed `{}`", text.trim()))
 }
 
-/// Reads the memory that is held now.
+/// Reads the device memory held now, in MiB.
 pub(super) fn memory_mebibytes() -> Option<f64> {
     samples(&query("utilization.gpu,memory.used").ok()?).first().map(|sample| sample.memory_mebibytes)
 }
 
 fn query(fields: &str) -> Result<String, String> {
-    // A driver in a bad state can block nvidia-smi for ever.
+    // A driver in a bad state can block nvidia-smi forever.
     let mut command = Command::new("timeout");
     command.args(["20", "nvidia-smi", "--id=0", &format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"]);
     workspace::output(&mut command).map_err(|error| match error.to_string() {
@@ -55,7 +55,7 @@ fn query(fields: &str) -> Result<String, String> {
     })
 }
 
-/// Parses a line of name, driver, compute capability and memory; the name may contain commas.
+/// Parses a line with name, driver, compute capability and memory; the name may contain commas.
 fn parse(text: &str) -> Option<Gpu> {
     let mut fields = text.lines().next()?.rsplitn(4, ',').map(str::trim);
     let (memory, capability, driver, name) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
@@ -67,7 +67,7 @@ fn parse(text: &str) -> Option<Gpu> {
     })
 }
 
-/// Parses lines of busy percent and mebibytes; lines that are none are left out.
+/// Parses lines with busy percent and mebibytes; skips other lines.
 fn samples(text: &str) -> Vec<Sample> {
     let sample = |line: &str| {
         let (busy, memory) = line.split_once(',')?;
@@ -77,7 +77,7 @@ fn samples(text: &str) -> Vec<Sample> {
     text.lines().filter_map(sample).collect()
 }
 
-/// Samples the load until it is stopped.
+/// Samples the load in the background until [`stop`](Sampler::stop).
 #[derive(Debug)]
 pub(super) struct Sampler {
     child: Child,
@@ -99,8 +99,8 @@ impl Sampler {
         Ok(Self { child: command.spawn().context("start nvidia-smi")?, file, start: Instant::now() })
     }
 
-    /// Stops, and returns the mean busy share and the largest memory of the last `seconds`, without the very last one;
-    /// `None` without samples.
+    /// Stops sampling. Returns the mean busy share and maximum memory over the last `seconds`, without the final
+    /// second; `None` without samples.
     ///
     /// # Errors
     /// The samples cannot be read.
@@ -113,10 +113,10 @@ impl Sampler {
     }
 }
 
-/// The mean busy share and the largest memory of the samples of the last `seconds` of `total`, without the last second,
-/// in which the program ended.
+/// Returns the mean busy share and maximum memory over the window of `seconds` that stops one second before `total`.
+/// The program exits during that last second.
 fn mean(samples: &[Sample], total: f64, seconds: f64) -> Option<Sample> {
-    /// The end that does not count, in seconds.
+    /// Excluded time before the last sample, in seconds.
     const END: f64 = 1.0;
     let at = |index: usize| (index as f64 + 0.5) / samples.len() as f64 * total;
     let counts = |index: &usize| (total - END - seconds..=total - END).contains(&at(*index));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_the_window_before_the_last_second() {
-        // Ten seconds: a start of four without load, then five with load, then the end.
+        // Ten seconds: a start of four without load, then five with load, then the exit.
         let text = "0, 10\n0, 10\n0, 10\n0, 10\n80, 500\n90, 700\n100, 600\n90, 600\n90, 600\n0, 9000\n[N/A], 5\n";
         let samples = samples(text);
         assert_eq!(samples.len(), 10);

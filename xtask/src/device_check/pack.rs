@@ -1,4 +1,4 @@
-//! The programs of the check in one folder, and the archive of it.
+//! Builds the programs of the check into one directory, and archives it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,11 +12,11 @@ use super::session::DEVICE;
 use super::steps::{self, Step};
 use crate::{libtorch, workspace};
 
-/// The largest archive: it is carried to machines that take little.
+/// Maximum archive size: the machines that receive it accept little.
 const BYTES_MAX: u64 = 45 << 20;
-/// The folder in the archive.
+/// Name of the directory in the archive.
 const NAME: &str = "device-check";
-/// The libraries that the programs may need: those of a plain Linux with glibc, and those of libtorch.
+/// Libraries that the programs may need: from a plain Linux with glibc, and from libtorch.
 const EXPECTED: [&str; 10] = [
     "libtorch_cpu.so",
     "libc10.so",
@@ -29,9 +29,9 @@ const EXPECTED: [&str; 10] = [
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
 ];
-/// The features with which programs evaluate and train with libtorch.
+/// Features with which programs evaluate and train with libtorch.
 const FEATURES: &str = "cli/torch,actor/torch,arena/torch,inference-server/torch,learner/torch";
-/// The package of each program.
+/// Package of each program.
 const PACKAGES: [(&str, &str); 7] = [
     ("zerofleet", "cli"),
     ("replay-server", "replay-server"),
@@ -47,10 +47,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/bin/xtask" device-check --run --folder "$here" "$@"
 "#;
 
-/// Builds the programs of these steps and puts them, stripped, into a folder with the script and the manifest.
+/// Builds the programs of these steps, strips them, and copies them into a directory with the script and the manifest.
 ///
 /// # Errors
-/// Something does not build, or a program needs a library that other machines may lack.
+/// A build fails, or a program needs a library that other machines may lack.
 pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "the check runs on Linux, and programs of this machine do not");
     let programs = steps::programs(chosen);
@@ -92,7 +92,8 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the programs and this one in release mode, in one call of cargo, so that all share their features.
+/// Builds the programs and xtask in release mode with one call of cargo, so that features are unified over all
+/// programs.
 fn build(root: &Path, programs: &[&str]) -> Result<()> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     let mut build = workspace::cargo(root);
@@ -103,7 +104,7 @@ fn build(root: &Path, programs: &[&str]) -> Result<()> {
     if programs.contains(&DEVICE) {
         build.args(["--package", "network-torch", "--example", DEVICE]);
     }
-    // Features of packages that are not selected would be refused.
+    // Cargo would refuse the features of packages that are not selected.
     let selected = |feature: &&str| {
         PACKAGES
             .iter()
@@ -113,17 +114,17 @@ fn build(root: &Path, programs: &[&str]) -> Result<()> {
     workspace::run(build.args(["--no-default-features", "--features", &features.join(",")]))
 }
 
-/// Returns the first library in the output of `readelf --dynamic` that is not expected everywhere.
+/// Returns the first library in the output of `readelf --dynamic` that is not in [`EXPECTED`].
 fn unexpected(dynamic: &str) -> Option<&str> {
     let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
     let mut names = needed.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0));
     names.find(|name| !EXPECTED.contains(name))
 }
 
-/// Packs the folder.
+/// Packs the directory into the archive `output`.
 ///
 /// # Errors
-/// The name of the archive has another ending, a program of `tar` fails, or the archive is too large.
+/// The archive has an unknown file extension, a program run by `tar` fails, or the archive is too large.
 pub(super) fn archive(folder: &Path, output: &Path) -> Result<()> {
     let above = folder.parent().context("the folder lies in another one")?;
     let mut tar = Command::new("tar");
@@ -144,8 +145,8 @@ pub(super) fn archive(folder: &Path, output: &Path) -> Result<()> {
     check_size(bytes)
 }
 
-/// Returns the program that compresses, by the ending of the archive's name. Programs share most of their code, which
-/// xz and zstd find within their longer windows.
+/// Returns the compressor for the file extension of the archive. Programs share most of the code; xz and zstd find the
+/// repetitions within the longer windows.
 fn compressor(output: &Path) -> Result<&'static str> {
     match output.extension().and_then(|ending| ending.to_str()) {
         Some("gz" | "tgz") => Ok("gzip -9"),
@@ -172,7 +173,7 @@ fn mebibytes(bytes: u64) -> f64 {
 /// Reads the manifest of an unpacked archive.
 ///
 /// # Errors
-/// It is missing, or no JSON.
+/// The manifest is missing, or is no JSON.
 pub(super) fn manifest(folder: &Path) -> Result<Value> {
     let file = folder.join("manifest.json");
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;

@@ -1,11 +1,11 @@
-//! The values that steps measure, their verdicts, and the table of all of them.
+//! The values that steps measure, with verdicts and a table of all rows.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The length to which texts of the table are cut; `check.json` holds all of them.
+/// Maximum length of texts in the table; longer texts are cut, and `check.json` holds the full texts.
 const NAME_LENGTH_MAX: usize = 66;
 const VALUE_LENGTH_MAX: usize = 48;
 
@@ -13,23 +13,23 @@ const VALUE_LENGTH_MAX: usize = 48;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
-    /// The step.
+    /// Name of the step.
     pub(super) step: String,
-    /// What was measured or claimed.
+    /// Measured quantity or claim.
     pub(super) name: String,
     /// A number or a text; null is a number that is not finite.
     pub(super) value: Value,
     /// The unit of a number; empty for texts.
     pub(super) unit: String,
-    /// What the value has to meet; empty if nothing.
+    /// Condition on the value; empty without one.
     pub(super) bar: String,
-    /// What a missed bar means.
+    /// Meaning of a missed bar.
     pub(super) kind: Kind,
-    /// Whether it meets the bar; null without one.
+    /// True if the value meets the bar; null without a bar.
     pub(super) ok: Option<bool>,
 }
 
-/// The meaning of a row.
+/// Meaning of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -39,11 +39,11 @@ pub(super) enum Kind {
     Speed,
     /// There is no bar.
     Information,
-    /// It was not measured; the value is the reason.
+    /// Not measured; the value is the reason.
     Skipped,
 }
 
-/// The verdict on a row or a step, from the mildest to the worst.
+/// Verdict on a row or a step, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
     /// A value without a bar.
@@ -52,9 +52,9 @@ pub(super) enum Verdict {
     Skip,
     /// The bar is met.
     Pass,
-    /// Slow.
+    /// A missed speed bar.
     Warn,
-    /// Wrong.
+    /// A missed correctness bar.
     Fail,
 }
 
@@ -71,32 +71,32 @@ impl fmt::Display for Verdict {
 }
 
 impl Row {
-    /// A claim that must hold, with what was found.
+    /// Returns a claim that must hold, with the finding.
     pub(super) fn claim(step: &str, name: &str, found: &str, holds: bool) -> Self {
         Self::new(step, name, (json!(found), ""), "holds", Kind::Correctness, Some(holds))
     }
 
-    /// A value that must be at most `bar`; NaN misses it.
+    /// Returns a value that must be at most `bar`; NaN misses every bar.
     pub(super) fn at_most(step: &str, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) -> Self {
         Self::new(step, name, (json!(value), unit), &format!("<= {bar}"), kind, Some(value <= bar))
     }
 
-    /// A value that must be at least `bar`; NaN misses it.
+    /// Returns a value that must be at least `bar`; NaN misses every bar.
     pub(super) fn at_least(step: &str, name: &str, (value, unit): (f64, &str), kind: Kind, bar: f64) -> Self {
         Self::new(step, name, (json!(value), unit), &format!(">= {bar}"), kind, Some(value >= bar))
     }
 
-    /// A number without a bar.
+    /// Returns a number without a bar.
     pub(super) fn value(step: &str, name: &str, value: f64, unit: &str) -> Self {
         Self::new(step, name, (json!(value), unit), "", Kind::Information, None)
     }
 
-    /// A text without a bar.
+    /// Returns a text without a bar.
     pub(super) fn text(step: &str, name: &str, text: &str) -> Self {
         Self::new(step, name, (json!(text), ""), "", Kind::Information, None)
     }
 
-    /// The reason why something was not measured.
+    /// Returns the reason for a skipped measurement.
     pub(super) fn skipped(step: &str, name: &str, reason: &str) -> Self {
         Self::new(step, name, (json!(reason), ""), "", Kind::Skipped, None)
     }
@@ -113,16 +113,16 @@ impl Row {
         }
     }
 
-    /// The rows among the lines that a program printed.
+    /// Parses the rows among the lines of a program's output.
     ///
     /// # Errors
-    /// The first line that begins as an object and is no row.
+    /// The first line that starts like an object but is no row.
     pub(super) fn parse(output: &str) -> Result<Vec<Self>, String> {
         let objects = output.lines().filter(|line| line.starts_with('{'));
         objects.map(|line| serde_json::from_str(line).map_err(|error| format!("{error} in `{line}`"))).collect()
     }
 
-    /// The verdict: a bar whose outcome is missing counts as missed.
+    /// Returns the verdict; a bar without an outcome counts as missed.
     pub(super) fn verdict(&self) -> Verdict {
         match (self.kind, self.ok) {
             (Kind::Information, _) => Verdict::None,
@@ -133,7 +133,7 @@ impl Row {
         }
     }
 
-    /// The value as text, with its unit.
+    /// Formats the value with the unit.
     fn shown(&self) -> String {
         match (&self.value, self.unit.as_str()) {
             (Value::String(text), _) => text.clone(),
@@ -144,8 +144,8 @@ impl Row {
     }
 }
 
-/// The verdict on a step: the worst of its rows. It is skipped only if all of them are, and a step without rows has
-/// failed, since it has checked nothing.
+/// Returns the verdict on a step: the worst verdict among the rows. A step is skipped only if all rows are. A step
+/// without rows has failed, since it has checked nothing.
 pub(super) fn verdict_of(rows: &[Row], step: &str) -> Verdict {
     let mut verdicts: Vec<Verdict> = rows.iter().filter(|row| row.step == step).map(Row::verdict).collect();
     if verdicts.iter().any(|&verdict| verdict != Verdict::Skip) {
@@ -153,13 +153,13 @@ pub(super) fn verdict_of(rows: &[Row], step: &str) -> Verdict {
     }
     match verdicts.into_iter().max() {
         None => Verdict::Fail,
-        // Values without a bar are what the step was for.
+        // Such a step only measures values, all without a bar.
         Some(Verdict::None) => Verdict::Pass,
         Some(worst) => worst,
     }
 }
 
-/// Formats all rows: step, quantity, value, bar, verdict, seconds of the step.
+/// Formats all rows as a table: step, quantity, value, bar, verdict, seconds of the step.
 pub(super) fn table(rows: &[Row], seconds: &[(&str, f64)]) -> String {
     let heading = ["step", "quantity", "value", "bar", "verdict", "seconds"].map(str::to_owned);
     let mut lines = vec![heading];
@@ -186,7 +186,7 @@ pub(super) fn table(rows: &[Row], seconds: &[(&str, f64)]) -> String {
     lines.iter().map(format).collect()
 }
 
-/// The first line of a text, cut to a length.
+/// Returns the first line of `text`, cut to `length` characters.
 fn cut(text: &str, length: usize) -> String {
     let line = text.lines().next().unwrap_or_default().trim_end();
     if line.chars().count() <= length {
@@ -195,7 +195,7 @@ fn cut(text: &str, length: usize) -> String {
     line.chars().take(length - 1).chain(['…']).collect()
 }
 
-/// A number with three or four digits that count.
+/// Formats a number with three or four significant digits.
 fn number_text(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),

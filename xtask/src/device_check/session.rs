@@ -1,4 +1,4 @@
-//! A check in progress: where programs and libraries are, the rows so far, and the log.
+//! A check in progress: locations of programs and libraries, the rows so far, and the log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,33 +17,33 @@ use super::row::{self, Kind, Row, Verdict};
 use super::{Options, Wanted};
 use crate::{libtorch, workspace};
 
-/// The program that computes on a device: an example of network-torch.
+/// Program that computes on a device: an example of network-torch.
 pub(super) const DEVICE: &str = "device";
-/// The time between the end signal of a program that took too long and its kill, in seconds.
+/// Time between the stop signal for an overdue program and the kill, in seconds.
 const KILL_AFTER_SECONDS: u64 = 5;
 
-/// The libraries that the programs are run with.
+/// Libraries for running the programs.
 #[derive(Debug, Deserialize)]
 struct Libtorch {
-    /// Of Python's torch.
+    /// Version of Python's torch.
     version: Option<String>,
     folders: Vec<PathBuf>,
 }
 
-/// The end of a program.
+/// Outcome of a finished program.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) output: String,
-    /// The last line of its errors if it failed, with its status.
+    /// Status and last line of standard error, if the program failed.
     pub(super) failure: Option<String>,
 }
 
-/// A check in progress.
+/// State of a check in progress.
 #[derive(Debug)]
 pub(super) struct Session {
     binaries: PathBuf,
     libtorch: Libtorch,
-    /// The Python that has torch.
+    /// The Python interpreter with torch.
     python: Result<OsString, String>,
     gpu: Result<Gpu, String>,
     pub(super) out: PathBuf,
@@ -58,7 +58,7 @@ impl Session {
     /// Finds libtorch and the GPU, and creates the log.
     ///
     /// # Errors
-    /// There is no libtorch, a GPU was asked for and there is none, or a file cannot be created.
+    /// There is no libtorch, a GPU was requested and there is none, or a file cannot be created.
     pub(super) fn new(root: &Path, options: &Options, folder: &Path) -> Result<Self> {
         let gpu = match options.device {
             Wanted::Cpu => Err("the check was started with --device cpu".to_owned()),
@@ -94,7 +94,7 @@ impl Session {
         })
     }
 
-    /// Runs a step; an error of it becomes a row that fails.
+    /// Runs a step; an error becomes a failed row.
     pub(super) fn run(&mut self, step: &'static str, limit: Duration, check: fn(&mut Self) -> Result<()>) {
         (self.step, self.deadline) = (step, Instant::now() + limit);
         self.log(&format!("\n==== {step}, at most {} s", limit.as_secs()));
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Records that a step was not run.
+    /// Records a step as not run.
     pub(super) fn skip(&mut self, step: &str, reason: &str) {
         self.rows.push(Row::skipped(step, "all", reason));
     }
@@ -118,13 +118,13 @@ impl Session {
         &self.rows
     }
 
-    /// One line: the device and libtorch.
+    /// Returns one line with the device and the location of libtorch.
     pub(super) fn describe(&self) -> String {
         let device = self.gpu.as_ref().map_or_else(|reason| format!("the CPU ({reason})"), |gpu| gpu.name.clone());
         format!("{device}, libtorch in {}", self.libtorch.folders[0].display())
     }
 
-    /// The machine, for `check.json`.
+    /// Describes the machine for `check.json`.
     pub(super) fn machine(&self) -> Value {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu
@@ -141,7 +141,7 @@ impl Session {
         })
     }
 
-    /// The GPU, or the reason why steps that need one skip.
+    /// Returns the GPU, or the reason for skipping steps that need one.
     pub(super) fn gpu(&self) -> Result<&Gpu, &str> {
         self.gpu.as_ref().map_err(String::as_str)
     }
@@ -150,40 +150,40 @@ impl Session {
         self.gpu.is_ok()
     }
 
-    /// The name of the device in configurations.
+    /// Returns the device name for configurations.
     pub(super) fn device(&self) -> &'static str {
         if self.has_gpu() { "cuda" } else { "cpu" }
     }
 
-    /// The first of two values on a GPU, the second one for a trial on a CPU.
+    /// Returns `full` on a GPU, `small` for a trial on a CPU.
     pub(super) fn sized<T>(&self, full: T, small: T) -> T {
         if self.has_gpu() { full } else { small }
     }
 
-    /// The Python that has torch, or the reason why there is none.
+    /// Returns the Python interpreter with torch, or the reason if there is none.
     pub(super) fn python(&self) -> Result<OsString, String> {
         self.python.clone()
     }
 
-    /// The version of Python's torch, if it provides the libraries.
+    /// Returns the version of Python's torch, if it provides the libraries.
     pub(super) fn torch_version(&self) -> Option<&str> {
         self.libtorch.version.as_deref()
     }
 
-    /// The file of a library in the folders of libtorch.
+    /// Returns the file of a library in the directories of libtorch.
     pub(super) fn library(&self, name: &str) -> Option<PathBuf> {
         self.libtorch.folders.iter().map(|folder| folder.join(name)).find(|file| file.exists())
     }
 
-    /// The path of a program of the archive.
+    /// Returns the path of a program in the archive.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
     }
 
-    /// Every program of the archive.
+    /// Lists every program in the archive.
     ///
     /// # Errors
-    /// Its folder cannot be listed.
+    /// The directory cannot be listed.
     pub(super) fn programs(&self) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir(&self.binaries).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         let mut programs: Vec<PathBuf> = entries.context("list the programs")?.iter().map(fs::DirEntry::path).collect();
@@ -191,12 +191,12 @@ impl Session {
         Ok(programs)
     }
 
-    /// A folder for files that the check does not keep.
+    /// Returns a directory for temporary files.
     pub(super) fn work(&self) -> &Path {
         self.work.path()
     }
 
-    /// The time that is left for the step.
+    /// Returns the time left for the step.
     pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -230,18 +230,19 @@ impl Session {
         self.rows.push(Row::skipped(self.step, name, reason));
     }
 
-    /// The largest number among the rows of a step whose name fits.
+    /// Returns the largest number among the rows of a step with a matching name.
     pub(super) fn best(&self, step: &str, fits: impl Fn(&str) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.step == step && fits(&row.name));
         rows.filter_map(|row| row.value.as_f64()).reduce(f64::max)
     }
 
-    /// A command of a program, with the libraries in its search path, under `timeout` for what is left of the step.
+    /// Returns a command for a program, with libtorch in the library path, under `timeout` for the time left in the
+    /// step.
     pub(super) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         self.command_that_drains(program, arguments, KILL_AFTER_SECONDS)
     }
 
-    /// A command of a program that is killed only some seconds after a signal.
+    /// Returns a command for a program that `timeout` kills only `seconds` after the signal.
     pub(super) fn command_that_drains(&self, program: &Path, arguments: &[&str], seconds: u64) -> Command {
         let mut command = Command::new("timeout");
         command.arg(format!("--kill-after={seconds}")).arg(self.left().as_secs().max(1).to_string());
@@ -254,14 +255,14 @@ impl Session {
         command
     }
 
-    /// Runs a command to its end and logs all its output.
+    /// Runs a command until it exits, and logs all output.
     ///
     /// # Errors
-    /// It cannot be started, or a file cannot be written.
+    /// The command cannot be started, or a file cannot be written.
     pub(super) fn wait(&mut self, mut command: Command) -> Result<Ended> {
         let line = workspace::line(&command);
         self.log(&format!("\n$ {line}"));
-        // Files instead of pipes: a program that fills a pipe would wait for its reader.
+        // Files instead of pipes: a program that fills a pipe would wait for the reader.
         let [output, errors] = ["output", "errors"].map(|name| self.work().join(name));
         let create = |path: &Path| File::create(path).with_context(|| format!("create {}", path.display()));
         command.stdout(create(&output)?).stderr(create(&errors)?);
@@ -271,7 +272,7 @@ impl Session {
         self.log(&format!("{output}{errors}({status})"));
         let failure = match status.code() {
             Some(0) => None,
-            // What `timeout` returns after its signal, and after its kill.
+            // The exit statuses of `timeout` after the signal and after the kill.
             Some(124 | 137) => Some("it did not end in time".to_owned()),
             _ => {
                 let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed no error");
@@ -281,10 +282,10 @@ impl Session {
         Ok(Ended { output, failure })
     }
 
-    /// Runs a program that prints rows, and adds them. Returns the reason if it failed after that.
+    /// Runs a program that prints rows, and adds the rows. Returns the reason if the program failed.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), and for a line that is no row.
+    /// As [`wait`](Self::wait); also for a malformed row.
     pub(super) fn add_rows(&mut self, command: Command) -> Result<Option<String>> {
         let Ended { output, failure } = self.wait(command)?;
         let step = self.step;
@@ -293,7 +294,7 @@ impl Session {
         Ok(failure)
     }
 
-    /// Runs a step of the program `device`; if it fails, that is one more row.
+    /// Runs a step of the program `device`; a failure adds one more row.
     ///
     /// # Errors
     /// As [`add_rows`](Self::add_rows).
@@ -310,7 +311,7 @@ impl Session {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -319,7 +320,7 @@ pub(super) fn cores() -> usize {
 fn locate(python: &OsString) -> Result<Libtorch, String> {
     let mut command = Command::new(python);
     let found = workspace::output(command.args(["-c", include_str!("locate.py")]));
-    // The error repeats the script; its end is the reason.
+    // The error repeats the script; the reason is the last part.
     let reason = |error: anyhow::Error| format!("{error:#}").rsplit("failed: ").next().unwrap_or_default().to_owned();
     let found = found.map_err(reason)?;
     serde_json::from_str(&found).map_err(|error| format!("Python printed `{}`: {error}", found.trim()))
@@ -334,7 +335,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs the step `abi` with a script as its program, and returns the session.
+    /// Runs the step `abi` with a script as the program, and returns the session.
     fn checked(script: &str) -> Session {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("bin").join(DEVICE);
@@ -392,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_ended_by_its_limit_is_reported_so() {
-        // The status with which `timeout` ends.
+        // Exit status of `timeout` after the signal.
         let session = checked("exit 124");
         assert!(session.rows()[0].value.as_str().unwrap().contains("did not end in time"), "{:?}", session.rows());
     }

@@ -1,4 +1,4 @@
-//! The steps of the check, and the time that each may take.
+//! The steps of the check, with a time limit each.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use anyhow::{Result, ensure};
 use super::checks;
 use super::session::{DEVICE, Session};
 
-/// The time of all default steps together, in seconds: a borrowed machine grants ten minutes, with its start.
+/// Total time of all default steps, in seconds: a borrowed machine grants ten minutes, including the start.
 const BUDGET_SECONDS: u64 = 480;
-/// A step begins only if this time is left.
+/// Minimum time left to start a step.
 const LEAST: Duration = Duration::from_secs(5);
 
 /// A step of the check.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) name: &'static str,
-    /// The time after which its programs are ended.
+    /// Time after which the programs of the step are stopped.
     limit_seconds: u64,
-    /// The programs that it runs.
+    /// Programs that the step runs.
     programs: &'static [&'static str],
-    /// Whether it runs without being named.
+    /// True if the step runs without being named.
     default: bool,
     /// Adds rows to the session.
     ///
     /// # Errors
-    /// The reason why it could not be completed, which fails the step.
+    /// The reason for an incomplete step; the step then fails.
     pub(super) check: fn(&mut Session) -> Result<()>,
 }
 
-/// The programs of a training run.
+/// Programs of a training run.
 const RUN: &[&str] = &["zerofleet", "replay-server", "learner", "actor", "arena", "zerofleet-bench"];
-/// Every program of the archive besides this one.
+/// Every program in the archive besides xtask.
 pub(super) const PROGRAMS: [&str; 8] =
     [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
 
-/// The steps in the order in which they run. Later ones compare with the figures of earlier ones, and PyTorch, which
-/// measures as much as it has time for, comes last.
+/// Steps in run order. Later steps compare with results of earlier steps. PyTorch comes last, since it measures as much
+/// as the remaining time permits.
 pub(super) const STEPS: [Step; 16] = [
     Step { name: "env", limit_seconds: 30, programs: &PROGRAMS, default: true, check: checks::env },
     Step { name: "load", limit_seconds: 45, programs: &[DEVICE], default: true, check: checks::load },
@@ -63,10 +63,10 @@ pub(super) const STEPS: [Step; 16] = [
     Step { name: "connect4-cpu", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4_cpu },
 ];
 
-/// Returns the named steps in their order, or the default ones if none is named.
+/// Returns the named steps in run order, or the default steps if none is named.
 ///
 /// # Errors
-/// Names a step that does not exist, and those that do.
+/// A step does not exist; the error lists the existing steps.
 pub(super) fn chosen(names: &[String]) -> Result<Vec<&'static Step>> {
     let known = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
     for name in names {
@@ -77,28 +77,28 @@ pub(super) fn chosen(names: &[String]) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 
-/// The programs that these steps run, in the order of [`PROGRAMS`].
+/// Returns the programs that these steps run, in the order of [`PROGRAMS`].
 pub(super) fn programs(chosen: &[&Step]) -> Vec<&'static str> {
     let used: BTreeSet<&str> = chosen.iter().flat_map(|step| step.programs).copied().collect();
     PROGRAMS.into_iter().filter(|program| used.contains(program)).collect()
 }
 
-/// The time that is left for steps.
+/// Time left for steps.
 #[derive(Debug)]
 pub(super) struct Plan {
     left: Duration,
 }
 
 impl Plan {
-    /// Creates the plan of a check: with the given budget, else the default one, or for steps that were named the sum
-    /// of their limits.
+    /// Creates the plan of a check with the given budget. The default is a fixed budget, or the sum of the limits if
+    /// steps are named.
     pub(super) fn new(names: &[String], chosen: &[&Step], budget: Option<Duration>) -> Self {
         let limits = || chosen.iter().map(|step| step.limit_seconds).sum();
         let default = || Duration::from_secs(if names.is_empty() { BUDGET_SECONDS } else { limits() });
         Self { left: budget.unwrap_or_else(default) }
     }
 
-    /// Returns the time that a step may take, or `None` if too little is left to begin.
+    /// Returns the time that a step may take, or `None` if too little is left to start.
     pub(super) fn limit(&self, step: &Step) -> Option<Duration> {
         (self.left >= LEAST).then(|| self.left.min(Duration::from_secs(step.limit_seconds)))
     }

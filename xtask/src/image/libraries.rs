@@ -1,4 +1,4 @@
-//! The shared libraries that a binary loads, and their places on this machine.
+//! The shared libraries that a binary loads, with paths on this machine.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,21 +11,21 @@ use anyhow::{Context, Result, bail};
 
 use crate::libtorch;
 
-/// Libraries that the C library loads at run time to look up names, without being linked with them; newer C libraries
-/// include their code.
+/// Libraries that the C library loads at run time to look up names, without linking them; newer C libraries include the
+/// code.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
-/// The library of NVIDIA's driver, which the engine adds to a container when it starts.
+/// Library of NVIDIA's driver; the engine adds it to a container at the start.
 const DRIVER: &str = "libcuda.so.1";
 
-/// The libraries of one binary or of one folder.
+/// Paths of the libraries of one binary or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Libraries(BTreeSet<PathBuf>);
 
-/// The libraries of a binary, split into those of the system and those of libtorch.
+/// Libraries of a binary, split into the system's and libtorch's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
     pub(super) system: BTreeSet<PathBuf>,
-    /// True if libraries of libtorch are among them.
+    /// True if the binary also loads libraries of libtorch.
     pub(super) torch: bool,
 }
 
@@ -54,11 +54,11 @@ fn parse(text: &str) -> Result<Libraries> {
 }
 
 impl Libraries {
-    /// Every library in a folder.
+    /// Returns every library in a directory; none if the directory does not exist.
     pub(super) fn in_folder(folder: &Path) -> Result<Self> {
         let mut found = BTreeSet::new();
         if !folder.exists() {
-            // A machine whose binaries are not linked with libtorch does not need this folder.
+            // A machine without binaries that link libtorch does not need this directory.
             return Ok(Self(found));
         }
         for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
@@ -71,7 +71,7 @@ impl Libraries {
         Ok(Self(found))
     }
 
-    /// Splits the libraries of libtorch into those of the CPU half and those of the CUDA half.
+    /// Splits the libraries of libtorch into the CPU half and the CUDA half.
     pub(super) fn halves(self) -> [Self; 2] {
         let is_cuda = |path: &PathBuf| path.file_name().is_some_and(|name| libtorch::is_cuda(&name.to_string_lossy()));
         let (cuda, cpu) = self.0.into_iter().partition(is_cuda);
@@ -86,7 +86,7 @@ impl Libraries {
         self.0.iter()
     }
 
-    /// Splits these into libraries of the system and of libtorch.
+    /// Separates libraries of the system from libraries of libtorch.
     pub(super) fn system_and_other(&self, torch: &Self) -> Linked {
         let names: BTreeSet<_> = torch.0.iter().filter_map(|path| path.file_name()).collect();
         let is_torch = |path: &&PathBuf| path.file_name().is_some_and(|name| names.contains(name));
@@ -96,7 +96,7 @@ impl Libraries {
         }
     }
 
-    /// Returns the libraries of the system that these libraries load; `torch` is all libraries of libtorch.
+    /// Returns the system libraries that these libraries load; `torch` lists all libraries of libtorch.
     pub(super) fn needed_of_system(&self, torch: &Self) -> Result<BTreeSet<PathBuf>> {
         let mut needed = BTreeSet::new();
         for library in &self.0 {
@@ -106,7 +106,7 @@ impl Libraries {
         Ok(needed)
     }
 
-    /// Returns a checksum over name, size and date of each library, which changes if one of the libraries does.
+    /// Returns a checksum over names, sizes and dates; any changed library changes the checksum.
     pub(super) fn stamp(&self) -> Result<String> {
         let mut text = String::new();
         for path in &self.0 {
@@ -127,7 +127,7 @@ fn is_library(path: &Path) -> Result<bool> {
     Ok(magic == b"\x7fELF")
 }
 
-/// Returns the existing libraries of [`NAME_LOOKUPS`] in the folder of the C library among `libraries`.
+/// Returns the existing [`NAME_LOOKUPS`] libraries next to the C library in `libraries`.
 pub(super) fn of_name_lookups(libraries: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let c = libraries.iter().find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"));
     let folder = c.and_then(|path| path.parent());

@@ -1,5 +1,5 @@
-//! The text of the Dockerfiles that are sent to the engine; the instructions that configure containers are copied from
-//! the stages of deploy/Dockerfile.
+//! The text of the Dockerfiles sent to the engine. The instructions that configure containers are copied from the
+//! stages of deploy/Dockerfile.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,27 +10,27 @@ use anyhow::{Context, Result, ensure};
 use crate::certs::USER;
 use crate::train::EVALUATING;
 
-/// The name of the image with the files of the system, and of its context.
+/// Name of the image and the context with the system files.
 pub(super) const SYSTEM: &str = "system";
-/// The name of the image with libtorch, and of its context.
+/// Name of the image and the context with the CPU half of libtorch.
 pub(super) const TORCH: &str = "libtorch";
-/// The name of the image with the CUDA half of libtorch, of its context and of its stage.
+/// Name of the image, the context and the stage with the CUDA half of libtorch.
 pub(super) const CUDA: &str = "cuda";
-/// The empty base image.
+/// Empty base image.
 pub(super) const SCRATCH: &str = "scratch";
-/// The label with the content of the layer of libtorch.
+/// Label that identifies the content of a libtorch layer.
 pub(super) const CONTENT: &str = "zerofleet.content";
 
-/// The hardware that an image is for.
+/// Target hardware of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
-    /// CPUs; at most the learner contains libtorch.
+    /// CPUs; only the learner may contain libtorch.
     Cpu,
     /// NVIDIA GPUs; every process that evaluates or trains contains both halves of libtorch.
     Gpu,
 }
 
-/// A process and its image, whose name is that of its stage.
+/// A process with the image built for it; the image has the name of the stage.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) binary: &'static str,
@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) image: &'static str,
 }
 
-/// Every image.
+/// All processes, each with an image.
 pub(super) const PROCESSES: [Process; 6] = [
     same("replay-server"),
     same("learner"),
@@ -49,13 +49,14 @@ pub(super) const PROCESSES: [Process; 6] = [
 ];
 
 impl Process {
-    /// The flavour of its image among images for GPUs.
+    /// Returns the flavour of the image when `wanted` images are built: processes that neither evaluate nor train stay
+    /// on CPUs.
     pub(super) fn flavour(&self, wanted: Flavour) -> Flavour {
         let computes = self.package == "learner" || EVALUATING.contains(&self.package);
         if computes { wanted } else { Flavour::Cpu }
     }
 
-    /// The name of its image.
+    /// Returns the image name for a flavour.
     pub(super) fn image(&self, flavour: Flavour) -> String {
         match flavour {
             Flavour::Cpu => self.image.to_owned(),
@@ -68,7 +69,7 @@ const fn same(name: &'static str) -> Process {
     Process { binary: name, package: name, image: name }
 }
 
-/// The stages of deploy/Dockerfile.
+/// Text of deploy/Dockerfile.
 #[derive(Debug)]
 pub(super) struct Stages(String);
 
@@ -78,7 +79,7 @@ impl Stages {
         Ok(Self(fs::read_to_string(root.join("deploy/Dockerfile")).context("read deploy/Dockerfile")?))
     }
 
-    /// Returns the instructions of a stage that configure its containers: all except those that build, copy and test.
+    /// Returns the instructions of a stage that configure containers: all except COPY, RUN and comments.
     fn instructions(&self, stage: &str) -> Result<String> {
         let is_head = |line: &str| line.starts_with("FROM ") && line.ends_with(&format!(" AS {stage}"));
         let lines = self.0.lines().skip_while(|line| !is_head(line)).skip(1).take_while(|line| !line.is_empty());
@@ -88,23 +89,23 @@ impl Stages {
         Ok(text)
     }
 
-    /// Returns the recipe of the base of all other images: it has their common parts, so that each needs only a few
-    /// steps.
+    /// Returns the recipe of the common base image. It contains the parts shared by all images, so that each image
+    /// needs only a few steps.
     pub(super) fn system(&self, base: &str) -> Result<String> {
-        // On another base the folder is empty, and the classic builder creates no layer from an empty folder.
+        // On another base the directory is empty, and the classic builder creates no layer from an empty directory.
         let root = if base == SCRATCH { "COPY root/ /\n" } else { "" };
         let instructions = self.instructions(SYSTEM)?;
         Ok(format!("FROM {base}\n{root}COPY --chown={USER}:{USER} owned/ /\n{instructions}"))
     }
 
-    /// Returns the recipe of the image with both halves of libtorch, above that with the CPU half; `root` holds what
-    /// else of the system the CUDA half loads.
+    /// Returns the recipe of the image that adds the CUDA half of libtorch to `torch`, the image with the CPU half. The
+    /// directory `root` holds further system libraries that the CUDA half loads.
     pub(super) fn cuda(&self, torch: &str, content: &str) -> Result<String> {
         let instructions = self.instructions(CUDA)?;
         Ok(format!("FROM {torch}\nCOPY root/ /\n{COPY_LIBTORCH}{instructions}LABEL {CONTENT}=\"{content}\"\n"))
     }
 
-    /// Returns the recipe of the image of one binary.
+    /// Returns the recipe of the image for one binary.
     pub(super) fn process(&self, process: &Process, below: &str) -> Result<String> {
         let Process { binary, image, .. } = process;
         let instructions = self.instructions(image)?;
@@ -112,8 +113,8 @@ impl Stages {
     }
 }
 
-/// The instructions that copy a half of libtorch to the folder where binaries search for it, `lib` beside their `bin`,
-/// and its licences.
+/// Instructions that copy a half of libtorch with the licences. Binaries in `bin` search for libtorch in the sibling
+/// `lib`.
 const COPY_LIBTORCH: &str = "COPY lib/ /usr/local/lib/\nCOPY licenses/ /licenses/\n";
 
 /// Returns the recipe of the image with the CPU half of libtorch.
@@ -121,7 +122,7 @@ pub(super) fn torch(system: &str, content: &str) -> String {
     format!("FROM {system}\n{COPY_LIBTORCH}LABEL {CONTENT}=\"{content}\"\n")
 }
 
-/// Writes the files that `scratch` lacks to name the user and to configure the lookup of host names.
+/// Writes files that `scratch` lacks: user names, and the configuration for looking up host names.
 pub(super) fn user_files(root: &Path) -> Result<()> {
     let etc = root.join("etc");
     fs::create_dir_all(&etc).with_context(|| format!("create {}", etc.display()))?;
@@ -136,8 +137,8 @@ pub(super) fn user_files(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder writable by all users. A container may run as another user than the image's: the owner of the secrets
-/// on its host. A volume takes the permissions of the folder that it is mounted over.
+/// Makes a directory writable by all users. A container may run as the owner of the secrets on the host, rather than as
+/// the user of the image. A volume takes the permissions of the directory at the mount point.
 pub(super) fn writable_by_all(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
         .with_context(|| format!("open {} to all", folder.display()))
@@ -173,7 +174,7 @@ mod tests {
             assert!(stages().0.contains(&end), "deploy/Dockerfile has not:\n{end}");
             let entry = format!("ENTRYPOINT [\"/usr/local/bin/{}\"]", process.binary);
             assert!(end.contains(&entry), "{end}");
-            // The processes that serve until a signal drains them are probed.
+            // Processes that serve until a signal drains them have a probe.
             let probe = end.contains(&format!("CMD [\"/usr/local/bin/{}\", \"--admin\"", process.binary));
             assert_eq!(probe, process.image != "cli", "{end}");
         }
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(names, ["replay-server", "learner-gpu", "inference-server-gpu", "actor-gpu", "arena-gpu", "cli"]);
         let cuda = stages().cuda("zerofleet/libtorch:dev", "1234").unwrap();
         assert!(cuda.starts_with("FROM zerofleet/libtorch:dev\n") && cuda.contains("COPY licenses/ /licenses/\n"));
-        // On an empty base the loader has no cache, and looks in none of the folders where drivers are mounted.
+        // On an empty base the loader has no cache, and searches none of the directories with mounted drivers.
         assert!(cuda.contains("\nENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64:"), "{cuda}");
         assert!(!cuda.contains("NVIDIA_VISIBLE_DEVICES"), "a container gets a GPU only if one was requested for it");
     }

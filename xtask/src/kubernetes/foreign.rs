@@ -1,8 +1,8 @@
-//! Validates custom resources: those of KEDA, the Prometheus operator and cert-manager.
+//! Validates custom resources of KEDA, the Prometheus operator and cert-manager.
 //!
-//! No package index has their schemas, so `foreign.json` describes the part of each that we use, in a subset of JSON
-//! Schema: every key, and whether it is required. The validation finds misspelt and missing keys and values of the
-//! wrong type only; a further key that a manifest uses must be added there.
+//! No package index has schemas for them, so `foreign.json` describes the used part of each in a subset of JSON Schema:
+//! every key, and whether it is required. The validation finds only misspelt and missing keys, and values of the wrong
+//! type. A further key in a manifest must be added to that file.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use super::promises::array;
 
-/// The schema of a value. Unlike in JSON Schema, an object has no additional keys, and a list is not empty.
+/// Schema of a value. Unlike in JSON Schema, an object has no additional keys, and a list is not empty.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Schema {
-    /// The type. If it is missing, any value is valid: it is checked elsewhere by the published schemas, or is
+    /// Type of the value. If missing, any value is valid: the published schemas check it elsewhere, or it is
     /// unrestricted.
     r#type: Option<Type>,
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of
-//! processes, and the existence of the resources that documents refer to.
+//! Promises about every rendered overlay that no schema can express: images, ports, allowed connections, users of
+//! processes, and the existence of referenced resources.
 //!
 //! Each promise is a function that adds one sentence per violation. Start with [`broken`].
 
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use super::foreign;
 
-/// Our images that run in a cluster.
+/// Images of this project that run in a cluster.
 const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
 
-/// The end of the names of images with CUDA.
+/// Suffix of image names with CUDA.
 const FOR_GPUS: &str = "-gpu";
 
-/// The user id of processes in the images.
+/// User id of processes in the images.
 const USER: u64 = 10001;
 
-/// The ports on which each role listens in addition to the admin port.
+/// Ports on which each role listens in addition to the admin port.
 const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
 const ADMIN_PORT: u64 = 9100;
 
-/// The allowed calls: the arrows of ARCHITECTURE.md, from the side that opens the connection.
+/// Allowed calls: the arrows of ARCHITECTURE.md, starting at the side that opens the connection.
 const CALLS: [(&str, &str); 6] = [
     ("actor", "replay"),
     ("actor", "learner"),
@@ -32,7 +32,7 @@ const CALLS: [(&str, &str); 6] = [
     ("arena", "learner"),
 ];
 
-/// The first of the ports that Linux chooses by itself, on which learners that train together sum gradients.
+/// First port that Linux chooses by itself. Learners in a group sum gradients on such ports.
 const CHOSEN_PORT: u64 = 32768;
 
 const COMPONENT: &str = "app.kubernetes.io/component";
@@ -60,7 +60,7 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     found
 }
 
-/// The documents of one overlay.
+/// Documents of one overlay.
 struct Documents<'a>(&'a [Value]);
 
 impl<'a> Documents<'a> {
@@ -68,12 +68,12 @@ impl<'a> Documents<'a> {
         self.0.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)))
     }
 
-    /// Returns the documents whose kinds create pods.
+    /// Returns the documents of kinds that create pods.
     fn workloads(&self) -> impl Iterator<Item = &'a Value> {
         self.of(&["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ReplicaSet"])
     }
 
-    /// Returns the workloads whose pods `selector` selects: by all of its `matchLabels`, or by a Service's map.
+    /// Returns the workloads with pods that `selector` selects: by all labels of `matchLabels`, or by a Service's map.
     fn picked(&self, selector: &Value) -> Vec<&'a Value> {
         let labels = selector.get("matchLabels").unwrap_or(selector).as_object();
         let picks = |workload: &&Value| {
@@ -116,7 +116,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that all images are ours, that each is used, and that each has a fixed tag.
+    /// Checks that all images belong to this project, that each is used, and that each has a fixed tag.
     fn wrong_images(&self, found: &mut Vec<String>) {
         let mut unused: BTreeSet<&str> = IMAGES.into();
         for workload in self.workloads() {
@@ -136,8 +136,8 @@ impl<'a> Documents<'a> {
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
     }
 
-    /// Checks that a container that requests a GPU, and no other, runs an image with CUDA, and that its device is
-    /// named: under `auto` a pod without a working GPU would compute on its CPU.
+    /// Checks that exactly the containers that request a GPU run an image with CUDA, and that they name the device:
+    /// with `auto`, a pod without a working GPU would compute on the CPU.
     fn wrong_gpus(&self, found: &mut Vec<String>) {
         for workload in self.workloads() {
             for container in containers(workload) {
@@ -156,7 +156,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that containers listen on the ports they declare, and that Services and probes name existing ports.
+    /// Checks that containers listen on the declared ports, and that Services and probes name existing ports.
     fn wrong_ports(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let role = component(workload);
@@ -224,12 +224,13 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Returns the sets of learners.
+    /// Returns the StatefulSets of learners.
     fn learners(&self) -> impl Iterator<Item = &'a Value> {
         self.of(&["StatefulSet"]).filter(|set| component(set) == "learner")
     }
 
-    /// Checks that each of several learners knows the name of every one, and its own place by the number of its pod.
+    /// Checks that each of several learners has the addresses of the whole group, and the pod index as the learner
+    /// index.
     fn wrong_group(&self, found: &mut Vec<String>) {
         for set in self.learners() {
             let replicas = number(&set["spec"]["replicas"]);
@@ -253,7 +254,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that network policies allow exactly [`CALLS`], on both sides of each, and deny everything by default.
+    /// Checks that network policies allow exactly [`CALLS`] on both sides, and deny everything by default.
     fn wrong_calls(&self, found: &mut Vec<String>) {
         let (mut outgoing, mut incoming) = (BTreeSet::new(), BTreeSet::new());
         for policy in self.of(&["NetworkPolicy"]) {
@@ -298,8 +299,8 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that the target of each autoscaler exists, that only one autoscaler scales it, and that its own manifest
-    /// has no count of replicas.
+    /// Checks that the target of each autoscaler exists, that no other autoscaler scales it, and that the target's
+    /// manifest sets no replica count.
     fn scaled_twice(&self, found: &mut Vec<String>) {
         let mut seen = BTreeSet::new();
         for scaler in self.of(&["HorizontalPodAutoscaler", "ScaledObject"]) {
@@ -321,8 +322,8 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Checks that the ConfigMaps, claims and accounts that pods name exist, and that their Secrets are documented for
-    /// the user.
+    /// Checks that the ConfigMaps, claims and accounts named by pods exist, and that the user guide documents the
+    /// Secrets.
     fn missing_names(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];

@@ -1,4 +1,4 @@
-//! Tests that each violation of a promise is found; the manifests themselves are checked by `cargo xtask kubernetes`.
+//! Checks that each violation of a promise is found; `cargo xtask kubernetes` checks the manifests themselves.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn peer(role: &str) -> Value {
     json!({ "podSelector": { "matchLabels": labels(role) } })
 }
 
-/// Documents that violate no promise.
+/// Returns documents that violate no promise.
 fn fleet() -> Vec<Value> {
     let mut documents = vec![json!({
         "kind": "NetworkPolicy",
@@ -115,14 +115,14 @@ fn actor(documents: &mut [Value]) -> &mut Value {
     documents.iter_mut().find(is_actor).unwrap()
 }
 
-/// The errors after a change of the actor's pod.
+/// Returns the errors after a change to the actor's pod.
 fn after(change: impl FnOnce(&mut Value)) -> String {
     let mut documents = fleet();
     change(&mut actor(&mut documents)["spec"]["template"]["spec"]);
     broken(&documents, GUIDE).join("\n")
 }
 
-/// The errors with one document more.
+/// Returns the errors with one more document.
 fn with(document: Value) -> String {
     let mut documents = fleet();
     documents.push(document);

@@ -1,4 +1,4 @@
-//! The GPUs of this machine as `nvidia-smi` lists them, and whether the CUDA half of libtorch runs on them.
+//! GPUs of this machine that `nvidia-smi` lists, and checks whether the CUDA half of libtorch runs on them.
 
 use std::fmt;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use super::VERSION;
 use crate::workspace;
 
-/// The first driver with CUDA 13, which libtorch is compiled with.
+/// The first driver with CUDA 13, for which libtorch is compiled.
 const DRIVER_MIN: u32 = 580;
 
-/// A version of the instruction set of NVIDIA GPUs.
+/// Compute capability: a version of the instruction set of NVIDIA GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Capability {
     pub(super) major: u32,
@@ -22,15 +22,15 @@ impl fmt::Display for Capability {
     }
 }
 
-/// A GPU with its driver.
+/// A GPU with the driver for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gpu {
     index: String,
     name: String,
     driver: String,
-    /// None if the driver is too old to report it.
+    /// `None` if the driver is too old to report it.
     capability: Option<Capability>,
-    /// As `nvidia-smi` prints it; `[N/A]` where CPU and GPU share their memory.
+    /// As printed by `nvidia-smi`; `[N/A]` if CPU and GPU share memory.
     memory: String,
 }
 
@@ -43,9 +43,9 @@ impl fmt::Display for Gpu {
 }
 
 impl Gpu {
-    /// Returns the reason why libtorch cannot use this GPU, with the remedy.
+    /// Returns the reason why libtorch cannot use this GPU, with a remedy.
     fn obstacle(&self, capability_min: Capability) -> Option<String> {
-        // Driver versions have two or three numbers, of which the first names the branch.
+        // Driver versions have two or three numbers; the first is the branch.
         let branch = self.driver.split('.').next().and_then(|branch| branch.parse::<u32>().ok());
         if self.capability.is_some_and(|capability| capability < capability_min) {
             return Some(format!(
@@ -59,23 +59,23 @@ impl Gpu {
     }
 }
 
-/// The result of the search for GPUs.
+/// Result of the search for GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Survey {
-    /// At least one GPU can be used; `notes` names each that cannot.
+    /// At least one GPU can be used; `notes` names each unusable GPU.
     Usable { gpus: Vec<Gpu>, notes: Vec<String> },
-    /// There are GPUs, and none can be used: one reason per GPU.
+    /// There are GPUs, but none can be used: one reason per GPU.
     TooOld(Vec<String>),
-    /// There is no GPU, with the reason.
+    /// There is no GPU; the text is the reason.
     Absent(String),
 }
 
-/// Asks `nvidia-smi`. An empty `CUDA_VISIBLE_DEVICES` hides every GPU, as it does from CUDA.
+/// Searches for GPUs with `nvidia-smi`. An empty `CUDA_VISIBLE_DEVICES` hides every GPU, as for CUDA.
 pub(super) fn survey(capability_min: Capability) -> Survey {
     if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|visible| ["", "-1"].contains(&visible.trim())) {
         return Survey::Absent("CUDA_VISIBLE_DEVICES hides all GPUs".to_owned());
     }
-    // A driver older than 510 does not know the compute capability.
+    // Drivers before 510 do not report the compute capability.
     let found = query("index,name,driver_version,compute_cap,memory.total")
         .map(|text| parse(&text, true))
         .or_else(|_| query("index,name,driver_version,memory.total").map(|text| parse(&text, false)));
@@ -85,9 +85,9 @@ pub(super) fn survey(capability_min: Capability) -> Survey {
     }
 }
 
-/// Returns one line for each GPU, or the reason why there is none.
+/// Returns one line per GPU, or the reason why there is none.
 fn query(fields: &str) -> Result<String, String> {
-    // A driver in a bad state can block nvidia-smi for ever.
+    // A driver in a bad state can block nvidia-smi forever.
     let mut command = Command::new("timeout");
     command.args(["30", "nvidia-smi", &format!("--query-gpu={fields}"), "--format=csv,noheader"]);
     match workspace::output(&mut command) {
@@ -97,7 +97,7 @@ fn query(fields: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the lines of `nvidia-smi`; a line that is none is left out. The name may contain commas.
+/// Parses the lines of `nvidia-smi`; skips lines of another form. The name may contain commas.
 fn parse(text: &str, has_capability: bool) -> Vec<Gpu> {
     text.lines().filter_map(|line| gpu(line, has_capability)).collect()
 }

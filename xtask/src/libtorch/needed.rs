@@ -1,5 +1,5 @@
-//! Checks that every library that the libraries of a folder load, by their header or by name at run time, lies in that
-//! folder, is part of the system, or comes with NVIDIA's driver.
+//! Checks the libraries that the libraries of a directory load, by header or by name at run time: each must be in that
+//! directory, be part of the system, or come with NVIDIA's driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,29 +27,29 @@ const SYSTEM: [&str; 11] = [
 ];
 /// Libraries that come with the driver.
 const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// The result of a check.
+/// Result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Checked {
-    /// The number of libraries in the folder.
+    /// Number of libraries in the directory.
     pub(super) libraries: usize,
-    /// The number of different names that they load.
+    /// Number of different names that these libraries load.
     pub(super) names: usize,
-    /// One sentence per name that is found nowhere.
+    /// One sentence per name without a library.
     pub(super) unresolved: Vec<String>,
-    /// The libraries of the driver that are not on this system, which may have no GPU.
+    /// Libraries of the driver that are missing on this system, which may have no GPU.
     pub(super) without_driver: Vec<&'static str>,
 }
 
-/// Checks the libraries in the folder `lib`.
+/// Checks the libraries in the directory `lib`.
 ///
 /// # Errors
-/// If the folder or a library cannot be read.
+/// The directory or a library cannot be read.
 pub(super) fn check(lib: &Path) -> Result<Checked> {
     let mut loads = BTreeMap::new();
     for entry in fs::read_dir(lib).with_context(|| format!("list {}", lib.display()))? {
         let path = entry.with_context(|| format!("list {}", lib.display()))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // `libtorch.so` is a script of the linker.
+        // `libtorch.so` is a linker script.
         if name.contains(".so") && name != "libtorch.so" {
             loads.insert(name, needed(&path)?);
         }
@@ -62,7 +62,7 @@ pub(super) fn check(lib: &Path) -> Result<Checked> {
 
 /// Returns the libraries that the header of a library names.
 fn needed(path: &Path) -> Result<Vec<String>> {
-    // The loader is not asked (`ldd`), because that maps gigabytes and finds nothing that is opened by name.
+    // The loader (`ldd`) would map gigabytes, and would miss everything that is opened by name.
     let mut command = Command::new("readelf");
     let text = workspace::output(command.env("LC_ALL", "C").arg("--dynamic").arg(path))
         .with_context(|| format!("read what {} needs (with readelf, of binutils)", path.display()))?;
@@ -74,8 +74,8 @@ fn parse(text: &str) -> Vec<String> {
     names.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
 }
 
-/// Resolves the names that each library loads: `loads` holds the libraries of the folder, and `is_on_system` is true
-/// for names that the loader finds elsewhere.
+/// Resolves the names that each library loads. `loads` holds the libraries of the directory, and `is_on_system` returns
+/// true for names that the loader finds elsewhere.
 fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Checked {
     let has_cuda = loads.keys().any(|name| is_cuda(name));
     let opened = OPENED.iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));

@@ -1,4 +1,4 @@
-//! The list of fetched files, so that a missing or damaged one is detected.
+//! The list of fetched files, for detecting missing or damaged files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,7 +14,7 @@ use super::{Check, Platform, VERSION};
 
 const NAME: &str = "stamp.json";
 
-/// The contents of `.libtorch/stamp.json`.
+/// Contents of `.libtorch/stamp.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stamp {
@@ -22,7 +22,7 @@ pub(super) struct Stamp {
     platform: String,
     libraries: Vec<Library>,
     headers: Headers,
-    /// The libraries of the CUDA half: all, none, or the first few after an interrupted download.
+    /// Libraries of the CUDA half: all, none, or the first few after an interrupted download.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cuda: Vec<Library>,
 }
@@ -35,7 +35,7 @@ struct Library {
     crc32c: u32,
 }
 
-/// The headers, thousands of small files, represented by their number and total size.
+/// The headers, thousands of small files, represented by count and total size.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Headers {
     files: u64,
@@ -61,7 +61,7 @@ impl Stamp {
         stamp.save(folder)
     }
 
-    /// Adds libraries of the CUDA half, which lie in `folder`, to its stamp.
+    /// Adds libraries of the CUDA half in `folder` to the stamp of `folder`.
     pub(super) fn add(folder: &Path, platform: &Platform, names: &[&str]) -> Result<()> {
         let mut stamp = Self::read(folder, platform)?;
         for name in names {
@@ -85,10 +85,10 @@ impl Stamp {
         Ok(stamp)
     }
 
-    /// Compares the CPU half in `folder` with its stamp.
+    /// Compares the CPU half in `folder` with the stamp.
     ///
     /// # Errors
-    /// The human-readable reason to fetch it again.
+    /// The human-readable reason to fetch the half again.
     pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
         let mut stamp = Self::read(folder, platform)?;
         for library in platform.libraries {
@@ -109,8 +109,8 @@ impl Stamp {
         Ok(())
     }
 
-    /// Compares the CUDA half in `folder` with its stamp. Returns the libraries to fetch, each with the human-readable
-    /// reason: none if the half is complete, all if it was never fetched.
+    /// Compares the CUDA half in `folder` with the stamp. Returns the libraries to fetch with a human-readable reason:
+    /// none if the half is complete, all if it was never fetched.
     pub(super) fn missing_cuda(
         folder: &Path,
         platform: &'static Platform,
@@ -157,7 +157,7 @@ impl Library {
         })
     }
 
-    /// Checks that the file is intact; returns true if only its date has changed, as after a copy.
+    /// Checks that the file is intact; returns true if only the date has changed, as after a copy.
     fn check(&mut self, folder: &Path, check: Check) -> Result<bool> {
         let path = folder.join(&self.name);
         let Ok(found) = fs::metadata(&path) else { bail!("`{}` is missing", self.name) };

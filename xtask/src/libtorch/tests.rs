@@ -1,5 +1,5 @@
-//! Tests of the stamp and of the choice of what to fetch; fetching itself needs the package index and is exercised by
-//! every installation.
+//! Tests of the stamp and the choice of downloads. Fetching itself needs the package index, and every installation
+//! exercises it.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn installed() -> TempDir {
     folder
 }
 
-/// Creates the files of a CPU half and its stamp.
+/// Creates the files of a CPU half, with the stamp.
 fn install(folder: &Path, platform: &Platform) {
     fs::create_dir_all(folder.join("include/torch")).unwrap();
     fs::create_dir_all(folder.join("lib")).unwrap();
@@ -28,7 +28,7 @@ fn install(folder: &Path, platform: &Platform) {
     Stamp::write(folder, platform).unwrap();
 }
 
-/// An installation for Linux with a CPU half and these libraries of the CUDA half.
+/// An installation for Linux with a CPU half and some libraries of the CUDA half.
 struct Fetched {
     install: Install,
     _folder: TempDir,
@@ -51,7 +51,7 @@ impl Fetched {
         self.install.folder.join("lib").join(name)
     }
 
-    /// The packages that would be downloaded.
+    /// Returns the packages that would be downloaded.
     fn packages(&self, halves: Halves, check: Check) -> Vec<&'static str> {
         let wanted = self.install.wanted(halves, check).unwrap();
         wanted.wheels(&LINUX_X86).iter().map(|wheel| wheel.package()).collect()
@@ -260,7 +260,7 @@ fn every_wheel_has_the_hash_of_each_platform_and_of_no_other() {
         for wheel in platform.wheels() {
             let line = wheel.hashed().unwrap();
             let hashes: Vec<&str> = line.split("--hash=sha256:").skip(1).map(|rest| rest[..64].trim()).collect();
-            // The wheels of NVIDIA are for Linux only.
+            // NVIDIA's wheels are for Linux only.
             let platforms = if wheel.package() == "torch" { 3 } else { 2 };
             assert_eq!(hashes.len(), platforms, "{line}");
             assert!(hashes.iter().all(|hash| hash.len() == 64 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())));

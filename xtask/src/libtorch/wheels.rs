@@ -1,4 +1,4 @@
-//! The wheels that a platform needs, and the files of each.
+//! The wheels that a platform needs, and the files to extract.
 
 use std::collections::BTreeSet;
 use std::env::consts::{ARCH, OS};
@@ -12,40 +12,40 @@ use super::VERSION;
 use super::gpu::Capability;
 use crate::python::Python;
 
-/// A platform that libtorch is fetched for.
+/// A platform with a libtorch to fetch.
 #[derive(Debug)]
 pub struct Platform {
-    /// The name in the stamp.
+    /// Name in the stamp.
     pub(super) name: &'static str,
-    /// The operating system and the processor, as the standard library names them.
+    /// Operating system and processor, named as in the standard library.
     os_and_arch: (&'static str, &'static str),
     /// Libraries that every program needs to link or start.
     pub(super) libraries: &'static [&'static str],
     torch: Wheel,
-    /// The wheels that torch requires.
+    /// Wheels that torch requires.
     nvidia: &'static [Wheel],
-    /// An upper bound for the size of the extracted files, in percent of that of the wheels.
+    /// Upper bound on the size of the extracted files, in percent of the wheel sizes.
     pub(super) installed_percent: u64,
-    /// The lowest compute capability that `libtorch_cuda.so` was compiled for; none where there is no CUDA half.
+    /// Lowest compute capability that `libtorch_cuda.so` was compiled for; `None` without a CUDA half.
     pub(super) capability_min: Option<Capability>,
 }
 
-/// A wheel and the files that are extracted from it.
+/// A wheel, and the files to extract from it.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// The requirement for pip.
+    /// Requirement for pip.
     pub(super) requirement: &'static str,
-    /// The size for x86-64, and for ARM.
+    /// Size in MB for x86-64, and for ARM.
     download_mb: [u64; 2],
-    /// The folder in the wheel that becomes `.libtorch`.
+    /// Directory in the wheel that becomes `.libtorch`.
     root: &'static str,
-    /// Files that every program needs: prefixes of the names below `root`.
+    /// Files that every program needs, as prefixes of the names below `root`.
     cpu: &'static [&'static str],
-    /// Libraries of the CUDA half: complete names, below `lib`.
+    /// Libraries of the CUDA half, as complete names below `lib`.
     cuda: &'static [&'static str],
 }
 
-/// The hashes of the wheels, as a requirements file.
+/// Hashes of the wheels, as a requirements file.
 pub(super) const HASHES: &str = include_str!("requirements.txt");
 
 /// Linux on x86-64.
@@ -55,7 +55,7 @@ pub(super) const LINUX_X86: Platform = Platform {
     libraries: &["libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13", "libtorch.so"],
     torch: Wheel { cpu: &["include/", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libgomp.so"], ..TORCH },
     nvidia: &NVIDIA,
-    // 3,035 MB of 2,499 MB on x86-64, 3,138 MB of 2,619 MB on ARM, for the CUDA half.
+    // For the CUDA half: 3,035 MB from 2,499 MB on x86-64, 3,138 MB from 2,619 MB on ARM.
     installed_percent: 125,
     capability_min: Some(Capability { major: 7, minor: 5 }),
 };
@@ -101,7 +101,7 @@ pub(super) const MAC_ARM: Platform = Platform {
         ..TORCH
     },
     nvidia: &[],
-    // 257 MB of 81 MB.
+    // 257 MB from 81 MB.
     installed_percent: 320,
     capability_min: None,
 };
@@ -115,16 +115,16 @@ const TORCH: Wheel = Wheel {
         "libtorch_cuda.so",
         "libc10_cuda.so",
         "libtorch_nvshmem.so",
-        // Opened by name when they are first used.
+        // Opened by name on first use.
         "libtorch_cuda_linalg.so",
         "libcaffe2_nvrtc.so",
     ],
 };
 
-/// The wheels that torch requires, in its versions.
+/// The wheels that torch requires, in the required versions.
 ///
-/// Left out is what torch requires and this program never loads: the parts of NVSHMEM, cuFile and CUPTI for networks of
-/// machines and for profilers, which need libraries of their own.
+/// The list omits required parts that this program never loads: the parts of NVSHMEM, cuFile and CUPTI for networks of
+/// machines and for profilers. They need further libraries.
 const NVIDIA: [Wheel; 14] = [
     // The Linux wheels are CUDA builds: libtorch_cpu.so does not load without these two, which need no driver.
     Wheel { cpu: &["lib/libcudart.so"], ..cuda("nvidia-cuda-runtime==13.0.96", [2, 2], CU13, &[]) },
@@ -155,7 +155,7 @@ const NVIDIA: [Wheel; 14] = [
     cuda("nvidia-nccl-cu13==2.28.9", [196, 197], "nvidia/nccl/", &["libnccl.so.2"]),
     cuda("nvidia-nvjitlink==13.0.88", [41, 39], CU13, &["libnvJitLink.so.13"]),
     cuda("nvidia-nvshmem-cu13==3.4.5", [60, 60], "nvidia/nvshmem/", &["libnvshmem_host.so.3"]),
-    // Opened by name by cuDNN and cuBLAS, which compile kernels at run time; the second file by the first.
+    // cuDNN and cuBLAS compile kernels at run time: they open the first library by name, and it opens the second.
     cuda("nvidia-cuda-nvrtc==13.0.88", [90, 43], CU13, &["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"]),
 ];
 
@@ -170,8 +170,8 @@ const fn cuda(
     Wheel { requirement, download_mb, root, cpu: &[], cuda }
 }
 
-/// The names that libraries of the CUDA half open at run time, each with one library that does. Names of NVIDIA's
-/// driver are left out.
+/// Names that libraries of the CUDA half open at run time, in pairs `(opening library, name)`. Names of NVIDIA's driver
+/// are omitted.
 pub(super) const OPENED: &[(&str, &str)] = &[
     ("libtorch_cpu.so", "libtorch_cuda_linalg.so"),
     ("libtorch_cpu.so", "libcaffe2_nvrtc.so"),
@@ -198,21 +198,21 @@ pub fn is_cuda(name: &str) -> bool {
     [&LINUX_X86, &LINUX_ARM].into_iter().flat_map(Platform::cuda_libraries).any(|library| library == name)
 }
 
-/// Returns the packages of which the CPU half for Linux has files.
+/// Returns the packages with files for the CPU half for Linux.
 pub fn cpu_packages() -> impl Iterator<Item = &'static str> {
     LINUX_X86.wheels().filter(|wheel| !wheel.cpu.is_empty()).map(Wheel::package)
 }
 
-/// Returns the further packages of which the CUDA half has files.
+/// Returns the further packages with files for the CUDA half.
 pub fn cuda_packages() -> impl Iterator<Item = &'static str> {
     LINUX_X86.wheels().filter(|wheel| wheel.cpu.is_empty()).map(Wheel::package)
 }
 
 impl Platform {
-    /// The platform this program runs on.
+    /// Returns the platform on which this program runs.
     ///
     /// # Errors
-    /// If there are no wheels for it.
+    /// There are no wheels for this platform.
     pub fn here() -> Result<&'static Self> {
         let here = [&LINUX_X86, &LINUX_ARM, &MAC_ARM].into_iter().find(|platform| platform.os_and_arch == (OS, ARCH));
         here.with_context(|| {
@@ -223,7 +223,7 @@ impl Platform {
         })
     }
 
-    /// The names of the libraries of the CUDA half.
+    /// Returns the names of the libraries in the CUDA half.
     pub(super) fn cuda_libraries(&'static self) -> impl Iterator<Item = &'static str> {
         self.wheels().flat_map(|wheel| wheel.cuda.iter().copied())
     }
@@ -232,10 +232,10 @@ impl Platform {
         std::iter::once(&self.torch).chain(self.nvidia)
     }
 
-    /// Adds the files that the wheels do not hold, and checks that every needed file exists.
+    /// Adds files that no wheel holds, and checks that every needed file exists.
     pub(super) fn finish(&self, folder: &Path) -> Result<()> {
         if OS == "linux" {
-            // libtorch.so only has to satisfy `-ltorch`; the real one would load the CUDA libraries.
+            // libtorch.so only has to satisfy `-ltorch`; the real library would load the CUDA libraries.
             fs::write(folder.join("lib/libtorch.so"), "INPUT(-ltorch_cpu -lc10)\n").context("write libtorch.so")?;
         }
         for library in self.libraries {
@@ -255,10 +255,10 @@ impl Wheel {
         self.download_mb[usize::from(platform.os_and_arch.1 == "aarch64")]
     }
 
-    /// The line of the requirements file with the hashes of this wheel.
+    /// Returns the line of the requirements file with the hashes of this wheel.
     ///
     /// # Errors
-    /// There is none: the version was changed without its hashes.
+    /// There is no such line: the version was changed without the hashes.
     pub(super) fn hashed(&self) -> Result<&'static str> {
         let start = HASHES.match_indices(self.requirement).map(|(at, _)| at).find(|&at| {
             let starts_line = at == 0 || HASHES.as_bytes()[at - 1] == b'\n';
@@ -267,12 +267,12 @@ impl Wheel {
         let rest = start
             .map(|at| &HASHES[at..])
             .with_context(|| format!("xtask/src/libtorch/requirements.txt has no hashes of {}", self.requirement))?;
-        // A line goes on while it ends with a backslash.
+        // A backslash at the end of a line continues it.
         let ends = rest.match_indices('\n').map(|(at, _)| at).find(|&at| !rest[..at].ends_with('\\'));
         Ok(&rest[..ends.unwrap_or(rest.len())])
     }
 
-    /// The name of the package, without the version.
+    /// Returns the package name without the version.
     pub(super) fn package(&self) -> &'static str {
         self.requirement.split('=').next().unwrap_or_default()
     }
@@ -294,12 +294,12 @@ impl Wheel {
     }
 }
 
-/// The missing parts of an installation.
+/// Missing parts of an installation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// True if the CPU half is missing.
     pub(super) cpu: bool,
-    /// The missing libraries of the CUDA half.
+    /// Missing libraries of the CUDA half.
     pub(super) cuda: BTreeSet<&'static str>,
 }
 
@@ -308,7 +308,7 @@ impl Wanted {
         !self.cpu && self.cuda.is_empty()
     }
 
-    /// Returns the prefixes of the names that the CPU half takes from a wheel.
+    /// Returns the name prefixes that the CPU half takes from a wheel.
     pub(super) fn cpu(&self, wheel: &Wheel) -> &'static [&'static str] {
         if self.cpu { wheel.cpu } else { &[] }
     }

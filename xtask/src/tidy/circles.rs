@@ -1,17 +1,17 @@
-//! Circles of files: groups of files of one package in which each depends on each other file, over any number of steps.
+//! Circles of files: groups in one package where each file depends on each other file, directly or through other files.
 //!
-//! A file depends on another if its code, tests left out, names an item of it by a path that begins with `crate::` or
-//! `super::`; names that a file imports or re-exports are followed to the file that defines them. A parent does not
-//! depend on the modules that it declares.
+//! A file depends on another if code outside tests names an item of the other file by a path that starts with `crate::`
+//! or `super::`. Imported and re-exported names are followed to the defining file. A parent does not depend on the
+//! modules that it declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rust::{File, Path};
 
-/// The path of a module from the root of its package; empty for the root.
+/// Path of a module from the root of the package; empty for the root.
 type Module = Vec<String>;
 
-/// Paths of files that depend on each other, sorted, for every such group in the tree.
+/// Returns the sorted paths of each group of mutually dependent files in the tree.
 pub(super) fn circles(files: &[File<'_>]) -> Vec<Vec<String>> {
     let mut packages: BTreeMap<&str, Package<'_>> = BTreeMap::new();
     for file in files.iter().filter(|file| !file.is_test) {
@@ -89,7 +89,7 @@ impl Package<'_> {
         module
     }
 
-    /// The modules that a module depends on.
+    /// Returns the modules that a module depends on.
     fn edges(&self, module: &Module, node: &Node<'_>) -> BTreeSet<Module> {
         const FOLLOWS_MAX: usize = 8;
         let paths = node.paths.iter().filter(|path| ["crate", "super"].contains(&path.parts[0].as_str()));
@@ -116,7 +116,7 @@ impl Package<'_> {
     }
 }
 
-/// Every module that can be reached from `module`; itself only if a path leads back.
+/// Returns every module that can be reached from `module`; `module` itself only if a path leads back.
 fn reachable<'a>(module: &Module, edges: &'a BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<&'a Module> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<&Module> = edges[module].iter().collect();
@@ -128,7 +128,7 @@ fn reachable<'a>(module: &Module, edges: &'a BTreeMap<&Module, BTreeSet<Module>>
     reached
 }
 
-/// Resolves a path as written in `module` to one from the root of the package.
+/// Resolves a path as written in `module` to a path from the root of the package.
 fn absolute(module: &Module, path: &[String]) -> Vec<String> {
     let (mut from, mut rest) = (module.clone(), path);
     while let Some((first, others)) = rest.split_first() {

@@ -1,7 +1,7 @@
-//! The dashboards of Grafana: valid JSON whose panels are described, distinguishable and do not overlap.
+//! Grafana dashboards: valid JSON, with panels that have a description, are distinguishable and do not overlap.
 //!
-//! The metrics that they name are checked with those of all other files, in [`metrics`](super::metrics); a system test
-//! checks the types of the JSON against the SDK that Grafana publishes.
+//! [`metrics`](super::metrics) checks the metrics named by dashboards, along with all other files. A system test checks
+//! the JSON types against the SDK that Grafana publishes.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const FOLDER: &str = "deploy/grafana/dashboards/";
 /// Columns of a dashboard.
 const COLUMNS: u64 = 24;
 
-/// The defects of all dashboards, one sentence each.
+/// Returns the defects of all dashboards, one sentence each.
 pub(super) fn defects(sources: &[Source]) -> Vec<String> {
     let files = sources.iter().filter(|source| source.path.starts_with(FOLDER) && has_extension(&source.path, "json"));
     let mut uids = BTreeSet::new();
@@ -42,7 +42,7 @@ fn defects_of(dashboard: &Value, text: &str) -> Vec<String> {
     if panels.is_empty() {
         found.push("has no panels".to_owned());
     }
-    // With one line per panel, a change of a panel is a change of one line.
+    // With one line per panel, a change to a panel changes one line.
     if text.lines().filter(|line| line.starts_with("    {")).count() != panels.len() {
         found.push("a panel is not written on one line, indented by four spaces".to_owned());
     }

@@ -1,8 +1,8 @@
-//! Checks that every dependency that a package declares is named in its code.
+//! Checks that each package names every declared dependency in code.
 
 use super::Source;
 
-/// The dependencies that no code of their package names, one sentence each.
+/// Returns the dependencies without a mention in the code of the package, one sentence each.
 pub(super) fn unused(sources: &[Source]) -> Vec<String> {
     let manifests: Vec<&Source> = sources.iter().filter(|source| is_manifest(&source.path)).collect();
     let folders: Vec<&str> = manifests.iter().map(|manifest| folder_of(&manifest.path)).collect();
@@ -21,7 +21,7 @@ pub(super) fn unused(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// Returns the code of a package: its own files, and those of others that they include by `#[path = "…"]`.
+/// Returns the code of a package, including files that it takes from other packages by `#[path = "…"]`.
 fn code(sources: &[Source], is_own: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut files: Vec<&Source> =
         sources.iter().filter(|source| source.path.ends_with(".rs") && is_own(&source.path)).collect();
@@ -44,7 +44,7 @@ fn included(line: &str) -> Option<&str> {
     line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]")
 }
 
-/// Resolves a path relative to the folder of a file.
+/// Resolves a path relative to the directory of a file.
 fn joined(file: &str, path: &str) -> String {
     let mut parts: Vec<&str> = file.split('/').collect();
     parts.pop();
@@ -62,13 +62,13 @@ fn is_manifest(path: &str) -> bool {
     path == "Cargo.toml" || path.ends_with("/Cargo.toml")
 }
 
-/// Returns the folder of a manifest with its trailing `/`; empty for the root.
+/// Returns the directory of a manifest with a trailing `/`; empty for the root.
 fn folder_of(manifest: &str) -> &str {
     manifest.strip_suffix("Cargo.toml").unwrap_or(manifest)
 }
 
-/// Returns the names in all dependency sections of a package, with line numbers. The section of a workspace is skipped:
-/// its entries take effect only in the packages that list them.
+/// Returns the names in all dependency sections of a package, with line numbers. Skips the section of a workspace: an
+/// entry takes effect only in the packages that list it.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut in_section = false;
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns whether the code holds `name::`, `use name;` or `use name as`. A variable of the same name does not count.
+/// Returns true if the code holds `name::`, `use name;` or `use name as`. A variable of the same name does not count.
 fn names_crate(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Source;
 
-/// The relative links of a Markdown document whose file or heading does not exist.
+/// Returns the relative links of a Markdown document that lead to no existing file or heading.
 pub(super) fn broken(root: &Path, document: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (number, target) in targets(&document.text) {
@@ -24,7 +24,7 @@ pub(super) fn broken(root: &Path, document: &Source) -> Vec<String> {
     found
 }
 
-/// The targets of `](…)` in a document, with line numbers; code blocks are skipped.
+/// Returns the targets of `](…)` in a document, with line numbers; skips code blocks.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -44,7 +44,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns true if a text file does not have the heading; false for a binary file, whose headings cannot be checked.
+/// Returns true if a text file lacks the heading; false for a binary file, which cannot be checked.
 fn has_no_heading(path: &Path, heading: &str) -> bool {
     let text = fs::read_to_string(path);
     text.is_ok_and(|text| !text.lines().any(|line| line.starts_with('#') && anchor(line) == heading))

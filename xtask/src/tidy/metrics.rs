@@ -1,8 +1,8 @@
-//! Checks metrics against their only list, docs/metrics.md: every exported metric is listed, and every metric that
-//! dashboards, rules and pages name is exported, with the labels and label values of the list.
+//! Checks metrics against the only list, docs/metrics.md. Every exported metric must be listed. Every metric that
+//! dashboards, rules and pages name must be exported, with labels and label values from the list.
 //!
-//! Processes name metrics as literals in `counter!` and similar macros, which this module reads. A system test that
-//! scrapes real processes checks that they are exported with these labels.
+//! Processes name metrics as literals in `counter!` and similar macros, which this module reads. A system test scrapes
+//! real processes, and checks that they export these metrics and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::{Source, has_extension};
 /// The page that lists all metrics.
 const LIST: &str = "docs/metrics.md";
 
-/// The prefixes of metric names: ours, and Triton's.
+/// Prefixes of metric names: this project's, and Triton's.
 const PREFIXES: [&str; 2] = ["zerofleet_", "nv_inference_"];
 
-/// The labels that Prometheus and its configuration add to every series.
+/// Labels that Prometheus and the scrape configuration add to every series.
 const LABELS_OF_TARGETS: [&str; 3] = ["job", "instance", "role"];
 
-/// Labels of a metric, and the values that a label may have; an empty list allows any value.
+/// Labels of a metric with allowed values; an empty list allows any value.
 type Labels = BTreeMap<String, Vec<String>>;
 
 /// Returns the metrics that are exported but not listed, listed but not exported, or used but not exported.
@@ -42,20 +42,20 @@ pub(super) fn unlisted(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// True for files whose metric names must exist: pages, dashboards and rules.
+/// Returns true for files with metric names that must exist: pages, dashboards and rules.
 fn is_user(path: &str) -> bool {
     let is_read = ["md", "json", "yml", "yaml"].iter().any(|extension| has_extension(path, extension));
     is_read && (path.starts_with("docs/") || path.starts_with("deploy/") || !path.contains('/'))
 }
 
-/// A metric in the sources.
+/// An exported metric in the sources.
 #[derive(Debug)]
 struct Export {
     path: String,
     is_histogram: bool,
 }
 
-/// Every metric that some process exports.
+/// Returns every metric that some process exports.
 fn exported(sources: &[Source]) -> BTreeMap<String, Export> {
     let mut found = BTreeMap::new();
     let is_program = |path: &str| has_extension(path, "rs") && path.contains("/src/") && !path.contains("/tests");
@@ -91,13 +91,13 @@ fn listed(text: &str) -> BTreeMap<String, Labels> {
     found
 }
 
-/// The texts between backquotes.
+/// Returns the texts between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Parses the labels of a cell: `` `phase`: search, evaluate, `part` `` is a label with two values, and one with any
-/// value.
+/// Parses the labels in a cell. `` `phase`: search, evaluate, `part` `` is one label with two values, and one label
+/// with any value.
 fn read_labels(cell: &str) -> Labels {
     let mut parts = cell.split('`').skip(1);
     let mut found = Labels::new();
@@ -144,7 +144,7 @@ impl Use<'_> {
     }
 }
 
-/// Every metric in a line, with the matchers that follow it.
+/// Returns every metric in a line, with the matchers after it.
 fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts: BTreeSet<usize> =
@@ -169,7 +169,7 @@ fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
     })
 }
 
-/// Parses matchers such as `part="total", side!="x"`, also if their quotes are escaped as in JSON.
+/// Parses matchers such as `part="total", side!="x"`, also with quotes escaped as in JSON.
 fn matchers(text: &str) -> Vec<(&str, Option<&str>)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs

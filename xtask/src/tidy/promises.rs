@@ -4,7 +4,7 @@ use super::Source;
 
 const SPECIFICATION: &str = "docs/specification.md";
 
-/// The rows of the specification that name no test, or one that does not exist.
+/// Returns the rows of the specification without a test, or with a test that does not exist.
 pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
     let Some(specification) = sources.iter().find(|source| source.path == SPECIFICATION) else {
         return vec![format!("{SPECIFICATION} is missing")];
@@ -22,13 +22,13 @@ pub(super) fn unkept(sources: &[Source]) -> Vec<String> {
         .collect()
 }
 
-/// The number of promises that are not pending.
+/// Returns the number of promises that are not pending.
 pub(super) fn kept(sources: &[Source]) -> usize {
     let specification = sources.iter().find(|source| source.path == SPECIFICATION);
     specification.map_or(0, |specification| rows(&specification.text).count())
 }
 
-/// Line and last cell of each promise that is not pending.
+/// Returns line number and last cell of each promise that is not pending.
 fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = specification.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
     let cells =
@@ -38,7 +38,7 @@ fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// True if `crate::some::path::name` is a test of that crate; the modules between are not checked.
+/// Returns true if `crate::some::path::name` is a test in that crate; the modules in the path are not checked.
 fn exists(test: &str, sources: &[Source]) -> bool {
     let package = test.split("::").next().unwrap_or(test).replace('_', "-");
     let name = test.rsplit("::").next().unwrap_or(test);
@@ -49,7 +49,7 @@ fn exists(test: &str, sources: &[Source]) -> bool {
         .any(|source| holds_test(&source.text, name))
 }
 
-/// True if a function of this name has a test attribute.
+/// Returns true if a function of this name has a test attribute.
 fn holds_test(text: &str, name: &str) -> bool {
     let function = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();

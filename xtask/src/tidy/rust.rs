@@ -6,32 +6,33 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use super::{Source, has_extension};
 
-/// A file of Rust.
+/// A Rust source file.
 #[derive(Debug)]
 pub(crate) struct File<'a> {
-    /// Relative to the root, with `/`.
+    /// Path relative to the root, with `/`.
     pub(crate) path: &'a str,
     pub(crate) text: &'a str,
-    /// Lines that are neither blank nor a comment alone, outside items that are marked `#[cfg(test)]`.
+    /// Lines with code, outside items marked `#[cfg(test)]`; blank lines and pure comment lines do not count.
     pub(crate) code_lines: usize,
-    /// The paths in its code, tests left out.
+    /// Paths in the code outside tests.
     pub(crate) paths: Vec<Path>,
     /// True for a file outside the program: tests, benches, examples, fuzz targets.
     pub(crate) is_test: bool,
 }
 
-/// A path of at least two names, such as `a::b::C`; a tree, `a::{b, c}`, is several. An import may have one name.
+/// A path of at least two names, such as `a::b::C`. A tree `a::{b, c}` counts as several paths. An import may have one
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
-    /// The names in it, without a `self` after other names; `*` for all names.
+    /// Names in the path, without a `self` after other names; `*` for all names.
     pub(crate) parts: Vec<String>,
-    /// The name that it brings into scope if it is an import.
+    /// For an import, the name brought into scope.
     pub(crate) name: String,
-    /// True if it follows `use`.
+    /// True if the path follows `use`.
     pub(crate) is_import: bool,
 }
 
-/// Every Rust file of the tree.
+/// Parses every Rust file of the tree.
 pub(crate) fn files(sources: &[Source]) -> Vec<File<'_>> {
     sources.iter().filter(|source| has_extension(&source.path, "rs")).map(File::new).collect()
 }
@@ -39,7 +40,7 @@ pub(crate) fn files(sources: &[Source]) -> Vec<File<'_>> {
 impl<'a> File<'a> {
     fn new(source: &'a Source) -> Self {
         let text = source.text.as_str();
-        // A file that cannot be tokenised does not compile either, which another check reports.
+        // A file that cannot be tokenised does not compile either; another check reports that.
         let tokens: TokenStream = text.parse().unwrap_or_default();
         let mut tests = Vec::new();
         let code = without_tests(tokens, &mut tests);
@@ -52,14 +53,14 @@ impl<'a> File<'a> {
     }
 }
 
-/// True for a path outside the program.
+/// Returns true for a path outside the program.
 fn is_test(path: &str) -> bool {
     let mut parts = path.split('/');
     parts.any(|part| ["tests", "fuzz", "benches", "examples", "tests.rs"].contains(&part))
 }
 
-/// Leaves out items marked `#[cfg(test)]`, and adds the lines of those that have a body to `lines`: a declaration, `mod
-/// tests;`, has no body.
+/// Removes items marked `#[cfg(test)]`, and adds the lines of each such item with a body to `lines`. A declaration
+/// `mod tests;` has no body.
 fn without_tests(tokens: TokenStream, lines: &mut Vec<RangeInclusive<usize>>) -> TokenStream {
     let mut kept = TokenStream::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -100,7 +101,7 @@ fn is_punctuation(token: &TokenTree, character: char) -> bool {
     matches!(token, TokenTree::Punct(found) if found.as_char() == character)
 }
 
-/// The paths in code, in order.
+/// Returns the paths in code, in order.
 fn paths(code: TokenStream) -> Vec<Path> {
     let tokens: Vec<TokenTree> = code.into_iter().collect();
     let (mut found, mut rest) = (Vec::new(), &tokens[..]);
@@ -118,7 +119,7 @@ fn paths(code: TokenStream) -> Vec<Path> {
     found
 }
 
-/// Reads one tree, `a::{b, c as d}`, adds its paths to `found`, and returns the tokens that follow.
+/// Reads one tree `a::{b, c as d}`, adds the paths to `found`, and returns the remaining tokens.
 fn tree<'a>(mut tokens: &'a [TokenTree], before: &[String], is_import: bool, found: &mut Vec<Path>) -> &'a [TokenTree] {
     let mut parts = before.to_vec();
     loop {
