@@ -1,8 +1,8 @@
-//! The load and the memory of accelerators over a measurement, from the driver of NVIDIA.
+//! Load and memory of accelerators during a measurement, as reported by NVIDIA's driver.
 
 use service::gpus::Gpu;
 
-/// Averages the busy share over several readings of the same GPUs, in the same order; the memory is that of the last
+/// Averages the busy share over several readings of the same GPUs, in the same order; memory is taken from the last
 /// reading.
 pub(super) fn mean(readings: &[Vec<Gpu>]) -> Vec<Gpu> {
     let Some(last) = readings.last() else { return Vec::new() };

@@ -1,7 +1,7 @@
-//! Hostile clients of a server, in a process of their own: `zerofleet-bench attack`, which `bench hostile` starts.
+//! Hostile clients of a server, in a separate process: `zerofleet-bench attack`, which `bench hostile` starts.
 //!
-//! Each kind repeats one behaviour as fast as it can until standard input ends. The process answers as a script does:
-//! once the attack has begun, and then with the number of requests.
+//! Each kind repeats one behaviour as fast as it can until standard input closes. The process responds like a script:
+//! once after the start of the attack, and then to each request with the number of hostile requests.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -43,66 +43,66 @@ use crate::replay::games::Games;
 use crate::replay::load::writer;
 use crate::script::{self, Script};
 
-/// The subcommand with which this program starts itself as hostile clients.
+/// Subcommand with which this program starts itself as hostile clients.
 pub const COMMAND: &str = "attack";
-/// The address from which silent connections come, other than that of honest clients.
+/// Source address of silent connections, different from that of honest clients.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Silent connections that are attempted, more than a server takes from one address.
+/// Attempted silent connections; more than a server accepts from one address.
 const SILENT: usize = 256;
-/// Messages that are sent by half.
+/// Number of half-sent messages.
 const HALF_SENT: usize = 1_024;
-/// The announced size of such a message.
+/// Announced size of a half-sent message.
 const HALF_SENT_BYTES: usize = 4 << 20;
 /// Writers of trajectories without items.
 const WRITERS: u64 = 4;
-/// Forged trajectories sent ahead in a stream.
+/// Maximum forged trajectories buffered in a stream.
 const AHEAD: usize = 256;
-/// Requests for a future version in flight, and the positions of each.
+/// Requests for a future version in flight, and positions per request.
 const FUTURE: (u64, usize) = (256, 8);
-/// The longest wait for an answer of hostile clients.
+/// Maximum wait for a response of the hostile clients.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The pause before an attempt that failed is repeated.
+/// Pause before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The behaviour of hostile clients.
+/// Behaviour of hostile clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Connections that send nothing.
     Silent,
-    /// Messages of which half is sent.
+    /// Messages with a missing second half.
     HalfSent,
-    /// Trajectories of random actors, epochs and sequence numbers.
+    /// Trajectories with random actors, epochs and sequence numbers.
     ForgedIds,
     /// Trajectories without a full search.
     NoItems,
-    /// Evaluations by the version after the newest, which is never published.
+    /// Evaluations with the version after the latest, which is never published.
     FutureVersions,
 }
 
 /// Options of the hidden command.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The behaviour.
+    /// Behaviour of the clients.
     #[arg(long, value_enum)]
     pub kind: Kind,
-    /// The server.
+    /// Endpoint of the server.
     #[arg(long)]
     pub endpoint: String,
-    /// The file of the token.
+    /// File with the token.
     #[arg(long)]
     pub token: PathBuf,
-    /// The concurrent streams of forged ids.
+    /// Concurrent streams with forged ids.
     #[arg(long)]
     pub forged_streams: u64,
-    /// The seed of ids and games.
+    /// Seed of ids and games.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Attacks until standard input ends, and answers each request with the number of requests of the attack.
+/// Attacks until standard input closes, and responds to each request with the number of hostile requests so far.
 ///
 /// # Errors
-/// An invalid endpoint, or a token that cannot be read; a hostile client that ends.
+/// An endpoint is invalid, a token cannot be read, or a hostile client exits.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     service::descriptors::raise_limit();
     let section = service::SecuritySection { token_file: args.token.clone(), ..service::SecuritySection::default() };
@@ -160,17 +160,17 @@ async fn stay_silent(address: SocketAddr, count: Arc<AtomicU64>) {
             socket.bind((ELSEWHERE, 0).into())?;
             let mut stream = socket.connect(address).await?;
             count.fetch_add(1, Ordering::Relaxed);
-            // Until the server closes the connection.
+            // Waits until the server closes the connection.
             while stream.read(&mut [0; 64]).await? > 0 {}
             std::io::Result::Ok(())
         };
-        // A refused connection is attempted again like one that was closed.
+        // A refused connection is retried like a closed one.
         let _ = connected.await;
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Calls `Insert` with the first half of a message, until the server ends the call.
+/// Calls `Insert` with the first half of a message, and waits until the server ends the call.
 async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
     let mut half = BytesMut::new();
     half.put_u8(0);
@@ -186,7 +186,7 @@ async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
             .body(Body::new(body))
             .expect("the parts of the request are valid");
         count.fetch_add(1, Ordering::Relaxed);
-        // The answer, also an error, comes when the server ends the call.
+        // The response, or an error, arrives when the server ends the call.
         if poll_fn(|context| channel.poll_ready(context)).await.is_ok()
             && let Ok(answer) = channel.call(request).await
         {
@@ -196,7 +196,7 @@ async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
     }
 }
 
-/// Sends trajectories of random ids over a stream for each forged actor, until the server ends it.
+/// Sends trajectories with random ids, over one stream per forged actor, until the server closes the stream.
 async fn forge(mut client: ReplayClient<proto::Channel>, games: Games, mut rng: ChaCha8Rng, count: Arc<AtomicU64>) {
     loop {
         let (actor, epoch) = (rng.next_u64(), rng.next_u64() >> 8);
@@ -247,7 +247,7 @@ async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<
     loop {
         client.up().await;
         count.fetch_add(1, Ordering::Relaxed);
-        // The server's only version is 1, so that the request is refused or times out.
+        // The server has only version 1, so that the request is refused or times out.
         let _ = client.evaluate(&batch, Some(2), Some(Duration::from_secs(60))).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -256,7 +256,7 @@ async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<
 /// Starts this program again as hostile clients, and waits until they attack.
 ///
 /// # Errors
-/// The process cannot be started, or ends at once.
+/// The process cannot be started, or exits at once.
 pub(crate) fn start(args: &Args) -> anyhow::Result<Script> {
     let kind = args.kind.to_possible_value().context("a kind without a name")?;
     let Args { endpoint, token, forged_streams, seed, .. } = args;

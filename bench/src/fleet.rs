@@ -1,10 +1,10 @@
-//! `zerofleet bench fleet`: the load that a fleet of actors puts on replay server and learner.
+//! `zerofleet bench fleet`: the load of an actor fleet on replay server and learner.
 //!
 //! It makes two measurements. `scaling` starts real fleets of 1, 2, 4, … actors with an evaluator that takes a fixed
-//! time, so that neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors.
-//! `load` opens the connections of a thousand actors from this process: insert streams to a real replay server,
-//! subscriptions to a [`publisher`] of weights in a process of its own. `fan_out` computes from that how long a version
-//! takes over slower links. Start with [`measure`].
+//! time, so that neither cores nor an accelerator are the limit, and measures whether inserts scale with the actors.
+//! `load` opens the connections of a thousand actors from this process: insert streams to a real replay server, and
+//! subscriptions to a [`publisher`] of weights in a separate process. From the latter, `fan_out` computes the delivery
+//! time of a version over slower links. Start with [`measure`].
 
 mod fan_out;
 mod load;
@@ -22,16 +22,16 @@ mod tests;
 /// Options of `zerofleet bench fleet`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The measurement of fleets of real actors.
+    /// Measurement of real fleets.
     #[command(flatten)]
     pub scaling: scaling::ScalingArgs,
-    /// The load of many actors, simulated by one process.
+    /// Load of many simulated actors.
     #[command(flatten)]
     pub load: load::LoadArgs,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The folder of runs and logs during the measurement [default: the system's folder of temporary files].
+    /// Directory for runs and logs of the measurement [default: the temporary directory].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<std::path::PathBuf>,
 }
@@ -39,7 +39,7 @@ pub struct Args {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options, a process that dies or is not built.
+/// An option is invalid, or a process dies or is not built.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.scaling.check()?;
     args.load.check()?;

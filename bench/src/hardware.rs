@@ -1,8 +1,8 @@
 //! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every available
 //! precision, and a recommendation.
 //!
-//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and the use of a
-//! CPU's cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
+//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and a split over CPU
+//! cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
 //! measurement. If a device fails, the report states the reason. Start with [`measure`].
 
 mod recommend;
@@ -24,28 +24,30 @@ use workload::{Kind, Means, Workload};
 /// Options of `zerofleet bench hardware`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Rows of the square matrices that are multiplied.
+    /// Rows of the square matrices to multiply.
     #[arg(long, value_delimiter = ',', default_value = "256,1024,4096")]
     pub sides: Vec<usize>,
-    /// Elements of the vectors that are added, multiplied and summed up.
+    /// Elements of the vectors to add, multiply and sum up.
     #[arg(long, value_delimiter = ',', default_value = "65536,1048576,16777216")]
     pub elements: Vec<usize>,
     /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
     pub towers: Vec<NetworkSize>,
-    /// Dense networks as in MuZero, each INPUTSxHIDDENxACTIONS, with two hidden layers.
+    /// Dense networks with two hidden layers, as in MuZero, each INPUTSxHIDDENxACTIONS.
     #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
     pub dense: Vec<DenseShape>,
     /// Batch sizes of the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
-    /// Threads of the CPU, measured in addition to a single one; 0 takes one per core.
+    /// CPU threads, measured in addition to a single one; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Sizes at which one call would take longer than this, extrapolated from a smaller size, are left out.
+    /// Maximum seconds per call; larger sizes are left out.
+    ///
+    /// The time is extrapolated from a smaller size.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
 }
@@ -59,14 +61,14 @@ fn dense_shape(text: &str) -> Result<DenseShape, String> {
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each workload.
 ///
 /// # Errors
-/// Invalid options.
+/// An option is invalid.
 pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let sides = ascending("--sides", &args.sides)?;
     let elements = ascending("--elements", &args.elements)?;
     let batches = ascending("--batches", &args.batches)?;
     let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("read --call-seconds-max")?;
     let limits = Limits { time: args.turns.time()?, call_time_max };
-    // This must be the first call of libtorch: its CUDA library is loaded before its first use or not at all.
+    // Must be the first call of libtorch: the CUDA library is loaded before the first use or not at all.
     let devices = network_torch::devices();
     let workloads = workloads(args)?;
     let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.turns.seed };
@@ -94,7 +96,7 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Adds the speeds of a workload and the conclusions from them.
+/// Adds the speeds of a workload and the conclusions.
 fn add(report: &mut Report, workload: &str, kind: Kind, settings: &[Speeds<Setting>]) {
     let mut finding = format!("{workload}: {}", recommend::in_words(kind, settings));
     for Speeds { label: setting, speeds, not_measured } in settings {

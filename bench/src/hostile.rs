@@ -1,9 +1,9 @@
-//! `zerofleet bench hostile`: the rate of an honest client beside hostile ones, and the memory of the server.
+//! `zerofleet bench hostile`: the rate of an honest client next to hostile clients, and the memory of the server.
 //!
-//! The honest client first reaches its greatest rate alone. Beside each attack it then offers a share of that rate,
-//! over a connection that it opens after the attack has begun. Server, honest client and hostile clients are processes
-//! of their own on the cores of this machine, so the attack also takes processor time, as one from other machines would
-//! not. Honest and hostile clients have different tokens; both may insert and evaluate.
+//! The honest client first reaches the maximum rate alone. During each attack it then offers a share of that rate, over
+//! a connection opened after the start of the attack. Server, honest client and hostile clients are separate processes
+//! on the cores of this machine. The attack therefore also takes processor time, unlike an attack from other machines.
+//! Honest and hostile clients have different tokens; both may insert and evaluate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,30 +25,30 @@ use crate::server_process::ServerProcess;
 use crate::training_run::TemporaryFolder;
 use crate::{Turns, output, usage};
 
-/// Unacknowledged trajectories of the honest writer, and requests of the honest evaluation client in flight.
+/// Unacknowledged trajectories of the honest writer, and requests in flight of the honest evaluation client.
 const IN_FLIGHT: usize = 256;
-/// Positions of a request for evaluation.
+/// Positions per evaluation request.
 const POSITIONS: usize = 8;
-/// The tokens and their SHA-256.
+/// Tokens with SHA-256 digests.
 const HONEST: [&str; 2] = ["honest", "bf5b6382c2ea46ede3117c0250a9abf431ddf38fca4d50462e5834d09b1b33ef"];
 const HOSTILE: [&str; 2] = ["hostile", "8f383ccddc6f17eb57a96c711523e4a8072d8e791b4a773ea0153e0d993d03e1"];
 
 /// Options of `zerofleet bench hostile`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The rate that the honest client offers beside an attack, as a share of its rate alone.
+    /// Offered rate of the honest client during an attack, as a share of the rate alone.
     #[arg(long, default_value_t = 0.25)]
     pub offered: f64,
-    /// The concurrent streams of forged ids.
+    /// Concurrent streams with forged ids.
     #[arg(long, default_value_t = 64)]
     pub forged_streams: u64,
-    /// The memory limit of the replay server, in MiB (`replay.memory_bytes_max`).
+    /// Memory limit of the replay server, in MiB (`replay.memory_bytes_max`).
     #[arg(long, default_value_t = 512)]
     pub memory_mib: u64,
-    /// Overrides a setting of the replay server; may be given many times.
+    /// Override a setting of the replay server; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -59,7 +59,7 @@ const EVALUATIONS: &str = "evaluations beside an attack";
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options, a server that is not built or cannot start.
+/// An option is invalid, or a server is not built or cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.offered > 0.0 && args.offered <= 1.0, "--offered must be above 0 and at most 1");
     let time = args.turns.time()?;
@@ -78,18 +78,18 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What both measurements have in common.
+/// Settings shared by both measurements.
 struct Bench<'a> {
     args: &'a Args,
-    /// The duration of a turn.
+    /// Duration of a turn.
     time: Duration,
     folder: &'a Path,
     tokens: Tokens,
 }
 
-/// The files of the server's tokens and of the hostile clients' token.
+/// Files with the tokens of the server and the token of the hostile clients.
 struct Tokens {
-    /// The setting that makes a server require the tokens.
+    /// Setting that makes a server require the tokens.
     set: String,
     hostile: PathBuf,
 }
@@ -98,7 +98,7 @@ impl Tokens {
     /// Writes the files, and uses the honest token in this process.
     ///
     /// # Errors
-    /// The folder cannot be written to.
+    /// The directory cannot be written to.
     fn write(folder: &Path) -> anyhow::Result<Self> {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -145,7 +145,7 @@ async fn measure_evaluations(bench: &Bench<'_>, report: &mut Report) -> anyhow::
     beside(bench, &[Kind::FutureVersions], &server, EVALUATIONS, report, &mut evaluate).await
 }
 
-/// Measures `work`, which takes the rate to offer and returns the rate that was served, alone and beside each attack.
+/// Measures `work` alone and during each attack; `work` takes the rate to offer and returns the served rate.
 async fn beside(
     Bench { args, tokens, .. }: &Bench<'_>,
     kinds: &[Kind],

@@ -1,9 +1,8 @@
-//! `zerofleet bench inference`: the throughput of an inference server over loopback, as a share of that of the same
-//! evaluator in a process with batches of the same size; the latency of single positions; and the behaviour under
-//! overload.
+//! `zerofleet bench inference`: the throughput of an inference server over loopback, as a share of the same evaluator
+//! used directly with the same batch size; the latency of single positions; and the behaviour under overload.
 //!
-//! Server and clients run in this process and share its cores; their messages go over sockets, through the client that
-//! actors use. Every caller requests positions of its own. Start with [`measure`].
+//! Server and clients run in this process and share the cores. Messages go over sockets, through the client that actors
+//! use. Every caller requests different positions. Start with [`measure`].
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -33,37 +32,41 @@ use crate::{Turns, machine, output};
 /// Options of `zerofleet bench inference`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The game.
+    /// Game of the network.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// Residual blocks of the network, whose weights are random.
+    /// Residual blocks of the network, which has random weights.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of the network.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Threads that evaluate, in a process and in the server; 0 is one per core.
+    /// Threads that evaluate, directly and in the server; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Positions in a request, and in a batch of the evaluator in a process.
+    /// Positions per request, and per batch of the direct evaluator.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
     /// Requests that the client keeps in flight.
     #[arg(long, default_value_t = 6)]
     pub in_flight: usize,
-    /// Numbers of callers that each request one position, wait for the answer, and repeat.
+    /// Numbers of callers that each request one position at a time.
+    ///
+    /// A caller waits for the response before the next request.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     pub callers: Vec<usize>,
-    /// The deadline of a request under overload, in milliseconds.
+    /// Deadline of a request under overload, in milliseconds.
     #[arg(long, default_value_t = 20)]
     pub deadline_ms: u64,
-    /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: String,
-    /// Overrides a setting of the server, such as `inference.queue_delay_us=200`; may be given many times.
+    /// Override a setting of the server; may be repeated.
+    ///
+    /// An example is `inference.queue_delay_us=200`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -71,7 +74,7 @@ pub struct Args {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options, a server that cannot start.
+/// An option is invalid, or a server cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -120,7 +123,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
             .latency("request", &mut loaded.answered);
     }
     let deadline = Duration::from_millis(args.deadline_ms);
-    // Four times the requests that the server can answer by the deadline.
+    // Four times the requests that the server can serve by the deadline.
     let requests = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
     let overload = Load { callers: (requests.ceil() as usize).clamp(8, 1024), timeout: Some(deadline), ..full };
     let mut overloaded = runtime.block_on(fast(&server.endpoint, architecture, overload, time));
@@ -145,14 +148,14 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// One client that keeps the maximum number of requests in flight.
 const FULL: &str = "full batches";
-/// Callers that each wait for the answer to one position before they request the next.
+/// Callers that each wait for the response to one position before the next request.
 const CALLERS: &str = "one position per request";
-/// Four times the requests that can be answered in time.
+/// Four times the requests that can be served in time.
 const OVERLOAD: &str = "overload";
 const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
 
-/// Builds the same evaluators in this process, for as many threads as in the server.
+/// Builds the same evaluators in this process, with as many threads as in the server.
 fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
     let preference = (DevicePreference::Auto, PrecisionPreference::Auto, kernel);
@@ -160,7 +163,7 @@ fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Resul
     (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()
 }
 
-/// An inference server in this process, behind a socket.
+/// An inference server in this process, with a socket.
 struct Server {
     endpoint: String,
     running: Running,
@@ -168,10 +171,10 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server of these weights, which are written into `folder`.
+    /// Starts a server with these weights, which are written into `folder`.
     ///
     /// # Errors
-    /// An invalid setting, a folder that cannot be written.
+    /// A setting is invalid, or the directory cannot be written to.
     async fn start(args: &Args, threads: usize, folder: &Path, weights: &Published) -> anyhow::Result<Self> {
         let path = write_weights(folder, weights)?;
         let mut sets = vec![
@@ -179,7 +182,7 @@ impl Server {
             format!("inference.weights={}", path.display()),
             format!("inference.threads={threads}"),
             format!("inference.kernel={}", args.kernel),
-            // The cache would answer the requests with which the evaluator is measured.
+            // The cache would serve the requests that measure the evaluator.
             "inference.cache_positions=0".to_owned(),
             "inference.requests_max=4096".to_owned(),
         ];
@@ -192,10 +195,10 @@ impl Server {
         Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
     }
 
-    /// Drains the server and returns the description of its evaluator.
+    /// Drains the server and returns the description of the evaluator.
     ///
     /// # Errors
-    /// The error that ended the server early.
+    /// The server failed before the drain.
     async fn stop(self) -> anyhow::Result<String> {
         let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("read the statistics of the server")?;
         self.drain.start();
@@ -204,10 +207,10 @@ impl Server {
     }
 }
 
-/// Writes weights into `folder`, and returns the path of their manifest.
+/// Writes weights into `folder`, and returns the path of the manifest.
 ///
 /// # Errors
-/// The folder cannot be written to.
+/// The directory cannot be written to.
 pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Result<PathBuf> {
     let path = folder.join("weights.json");
     output::write(&path, serde_json::to_vec(&weights.manifest)?)?;
@@ -215,34 +218,34 @@ pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Resul
     Ok(path)
 }
 
-/// Returns the introduction of a client that requests evaluations by a network of this architecture.
+/// Returns the hello message of a client that requests evaluations with a network of this architecture.
 pub(crate) fn hello(architecture: &Architecture) -> Hello {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let shape = ObservationShape { planes, height, width };
     Hello { name: "bench".into(), game: architecture.game.clone(), shape, actions }
 }
 
-/// The load that callers make.
+/// Load from callers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Number of concurrent callers; each sends the next request when the last one is answered.
+    /// Number of concurrent callers; each sends the next request after the response to the last.
     pub(crate) callers: usize,
-    /// Positions in a request.
+    /// Positions per request.
     pub(crate) positions: usize,
-    /// The timeout of a request.
+    /// Timeout of a request.
     pub(crate) timeout: Option<Duration>,
-    /// Requests per second of all callers, infinite for as many as are answered.
+    /// Requests per second of all callers; infinite for as many as are served.
     pub(crate) rate: f64,
 }
 
-/// The result of a load.
+/// Result of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The answered positions.
+    /// Evaluated positions per second.
     pub(crate) positions_per_second: f64,
-    /// The time of each answered request.
+    /// Latency of each served request.
     answered: Vec<Duration>,
-    /// Requests rejected at once, with the time after which to retry.
+    /// Requests rejected at once, with a delay before the retry.
     rejected: u64,
     /// Requests that timed out in the queue.
     expired: u64,
@@ -270,7 +273,7 @@ pub(crate) async fn fast(endpoint: &str, architecture: &Architecture, load: Load
 /// Loads `ModelInfer` of the Open Inference Protocol, with raw contents, over one connection.
 ///
 /// # Errors
-/// An invalid endpoint.
+/// The endpoint is invalid.
 async fn model_infer(
     server: &Server,
     architecture: &Architecture,

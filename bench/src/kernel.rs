@@ -1,9 +1,9 @@
-//! `zerofleet bench kernel`: evaluations/s of the CPU kernel beside libtorch and, where Python can install them,
-//! OpenVINO and onnxruntime.
+//! `zerofleet bench kernel`: evaluations/s of the CPU kernel next to libtorch and, if Python can install them, OpenVINO
+//! and onnxruntime.
 //!
-//! Every engine computes on one thread, and every thread has an engine of its own, as in self-play. The engines of one
-//! network are measured in turns within one run, because the speed of a machine varies during the measurement; so is
-//! the upper bound of the kernel, multiply-adds from registers alone. Start with [`measure`].
+//! Every engine computes on one thread, and every thread has a separate engine, as in self-play. The engines of one
+//! network are measured in turns within one run, because the speed of a machine varies during the measurement. The
+//! turns include the upper bound of the kernel: multiply-adds from registers alone. Start with [`measure`].
 
 mod engine;
 mod peers;
@@ -26,32 +26,33 @@ use crate::{Turns, ascending, machine};
 use engine::{Engine, LAYERS, Path, ratios};
 use peers::Peers;
 
-/// Number of random positions on which int8 paths are calibrated.
+/// Number of random positions for calibrating int8 paths.
 const CALIBRATION: usize = 64;
 
 /// Options of `zerofleet bench kernel`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7,6x128@9x9,10x128@19x19,20x256@19x19")]
     pub networks: Vec<NetworkSize>,
     /// Batch sizes.
     #[arg(long, value_delimiter = ',', default_value = "1,8,32,128,256")]
     pub batches: Vec<usize>,
-    /// Threads, each with its own engine; 0 takes one per core.
+    /// Threads, each with a separate engine; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Paths of the kernel [default: all that this machine supports].
     #[arg(long, value_delimiter = ',')]
     pub paths: Vec<KernelVariant>,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Batches that take longer than this are left out.
+    /// Maximum seconds per batch; larger batches are left out.
     #[arg(long, default_value_t = 10.0)]
     pub batch_seconds_max: f64,
-    /// Measures OpenVINO and onnxruntime too, with the Python environment in this folder; creates it with python3 and
-    /// pip if it does not exist.
+    /// Measure OpenVINO and onnxruntime too, with the Python environment in this directory.
+    ///
+    /// Creates the environment with python3 and pip if it does not exist.
     #[arg(long, value_name = "FOLDER")]
     pub peers: Option<PathBuf>,
 }
@@ -59,7 +60,7 @@ pub struct Args {
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each network.
 ///
 /// # Errors
-/// Invalid options, a network that cannot be built.
+/// An option is invalid, or a network cannot be built.
 pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
     let mut report = bench.empty_report();
@@ -74,7 +75,7 @@ const SPEEDS: &str = "evaluations";
 const LAYER_TIMES: &str = "time of one thread per position";
 const EVALUATIONS: &str = "evaluations/s";
 
-/// The measurements of one engine.
+/// Measurements of one engine.
 struct Measured {
     speeds: Speeds<Engine>,
     /// Multiply-adds/s from registers alone, over all threads: the upper bound of this path. Paths of the kernel only.
@@ -123,18 +124,18 @@ fn add(
     }
 }
 
-/// The validated options.
+/// Validated options, with the engines to measure.
 struct Bench<'a> {
     args: &'a Args,
     batches: Vec<usize>,
     paths: Vec<KernelVariant>,
     threads: usize,
     limits: Limits,
-    /// The engines that Python runs, or the reason why there are none; `None` without `--peers`.
+    /// Engines that Python runs, or the reason why there are none; `None` without `--peers`.
     peers: Option<Result<Rc<RefCell<Peers>>, String>>,
 }
 
-/// An engine while it is measured.
+/// An engine during the measurement.
 struct Contestant {
     series: Series<Engine>,
     /// Paths of the kernel only.
@@ -145,7 +146,7 @@ impl<'a> Bench<'a> {
     fn new(args: &'a Args) -> anyhow::Result<Self> {
         let batches = ascending("--batches", &args.batches)?;
         let available = || {
-            // The int8 path in plain Rust is only a reference for the others.
+            // The int8 path in plain Rust is only a reference for the other int8 paths.
             let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
             KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
@@ -252,7 +253,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Evaluations by an engine that Python runs.
+/// Returns the evaluation work of an engine that Python runs.
 fn peer_work(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
     Work::of_size(move |size, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64))
 }
@@ -298,9 +299,10 @@ mod tests {
     #[test]
     fn multiply_adds_are_those_of_the_network() {
         let report = measured("--networks 1x16@3x3 --batches 1 --threads 1 --seconds 0.001 --repeats 1");
-        // 9 cells have 49 neighbours, themselves counted: 3 planes and twice 16 channels to 16.
+        // 9 cells have 49 neighbours, including themselves. The tower maps 3 planes and twice 16 channels to 16
+        // channels.
         let tower = 49 * 16 * (3 + 2 * 16);
-        // 64 channels in front of the heads, half of them to ten actions and half to 64 units and those to three
+        // The heads have 64 channels. Half of the channels feed ten actions; half feed 64 units, which feed three
         // outcomes.
         let heads = 9 * 16 * 64 + 9 * 32 * (10 + 64) + 64 * 3;
         let expected = format!("A position takes {:.1} million multiply-adds.", f64::from(tower + heads) / 1e6);

@@ -1,11 +1,10 @@
-//! `zerofleet bench learner`: positions/s of training steps on a CPU, by the kernels of this project and by libtorch,
-//! beside PyTorch, eager and compiled.
+//! `zerofleet bench learner`: positions/s of training steps on a CPU, with the kernels of this project and with
+//! libtorch, next to PyTorch, eager and compiled.
 //!
-//! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
-//! must have the same results. The backends of one case are measured in turns. Other parts are a learner process beside
-//! a replay server, and the sizes of batches for the network of a run. Start with [`measure`]: [`backend`] names and
-//! makes the backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other
-//! parts.
+//! All backends train the same network from the same weights on the same batch in memory, and the first steps must have
+//! the same results. The backends of one case are measured in turns. Other parts measure a learner process with a
+//! replay server, and batch sizes for the network of a run. Start with [`measure`]: [`backend`] names and makes the
+//! backends, `inputs` the weights and the batch, `table` the report; [`live`] and [`sizes`] are the other parts.
 
 pub mod backend;
 mod case;
@@ -42,61 +41,65 @@ use steps::FirstSteps;
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Training steps from memory by every backend.
+    /// Training steps from memory with every backend.
     Steps,
-    /// A learner beside a replay server, for networks with the board of Connect Four.
+    /// A learner with a replay server, for networks with the board of Connect Four.
     Live,
-    /// Sizes of batches and micro-batches for the network of a run, and the fastest ones within the memory.
+    /// Batch and micro-batch sizes for the network of a run, and the fastest sizes within the memory.
     Batch,
 }
 
 /// Options of `zerofleet bench learner`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The measured parts.
+    /// Parts to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "steps")]
     pub parts: Vec<Part>,
-    /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "4x64@6x7,6x64@6x7,6x128@9x9")]
     pub networks: Vec<NetworkSize>,
-    /// Positions of a training step [default: 256,1024; of the part `batch` 128,256,512,1024].
+    /// Positions per training step [default: 256,1024; part `batch`: 128,256,512,1024].
     #[arg(long, value_delimiter = ',')]
     pub batches: Vec<usize>,
-    /// Number formats of convolutions and matrices; weights and moments are float32 in each.
+    /// Number formats of convolutions and matrices.
+    ///
+    /// Weights and moments are float32 in each.
     #[arg(long, value_delimiter = ',', value_parser = precision, default_value = "f32,bf16")]
     pub precisions: Vec<Precision>,
     /// Threads of a training step.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     pub threads: Vec<usize>,
-    /// The backends that take the steps.
+    /// Backends to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "kernels,libtorch,pytorch,pytorch-compile")]
     pub backends: Vec<Backend>,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The virtual environment of PyTorch. It is made with python3 if it does not exist: 2.2 GB to download and 3.5 GB
-    /// on the disk.
+    /// Virtual environment of PyTorch.
+    ///
+    /// Made with python3 if it does not exist: 2.2 GB to download and 3.5 GB on the disk.
     #[arg(long, value_name = "FOLDER", default_value = ".tools/pytorch")]
     pub python: PathBuf,
-    /// The learner beside a replay server.
+    /// Learner with a replay server.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// The sizes of batches.
+    /// Batch sizes.
     #[command(flatten)]
     pub sizes: SizesArgs,
-    /// The run of a learner beside a replay server, and the one whose sizes of batches are measured.
+    /// Run of the parts `live` and `batch`.
     #[command(flatten)]
     pub run: Run,
-    /// Appends what was measured to this file, and leaves out the cases that it has for this CPU.
+    /// Append the results to this file.
+    ///
+    /// Cases that the file already has for this CPU are skipped.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// The folder of weights, batches and logs during the measurement [default: the system's folder of temporary
-    /// files].
+    /// Directory for weights, batches and logs [default: the temporary directory].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
 }
 
-/// Parses a precision of training.
+/// Parses a training precision.
 fn precision(text: &str) -> Result<Precision, String> {
     let found = [Precision::F32, Precision::Bf16].into_iter().find(|precision| precision.to_string() == text);
     found.ok_or_else(|| format!("`{text}` is not a precision of training: expected f32 or bf16"))
@@ -105,7 +108,7 @@ fn precision(text: &str) -> Result<Precision, String> {
 /// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each case.
 ///
 /// # Errors
-/// Invalid options, a network that cannot be built.
+/// An option is invalid, or a network cannot be built.
 pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let time = args.turns.time()?;
     live::check(&args.live)?;
@@ -119,7 +122,7 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Adds steps from memory and learners beside a replay server.
+/// Adds steps from memory and learners with a replay server.
 fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>) -> anyhow::Result<()> {
     let cases = cases(args)?;
     let [steps, live] = [Part::Steps, Part::Live].map(|part| args.parts.contains(&part));
@@ -131,7 +134,7 @@ fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>
     if let (true, Some(csv)) = (left_out > 0, &args.csv) {
         report.note(format!("cases left out, since they are in {}: {left_out}", csv.display()));
     }
-    // libtorch of this process is to keep its memory as that of a learner does.
+    // libtorch in this process must keep memory as in a learner.
     network_torch::keep_memory();
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
     for case in new {
@@ -149,7 +152,7 @@ fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>
     Ok(())
 }
 
-/// The cases of the options, one network after the other.
+/// Returns the cases of the options, one network after the other.
 fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
     ensure!(!args.networks.is_empty(), "--networks names no network");
     ensure!(!args.precisions.is_empty(), "--precisions names no precision");
@@ -210,7 +213,7 @@ mod tests {
     const TINY: &str = "--networks 1x8@3x3,2x16@2x3 --batches 5,2 --threads 1 --seconds 0.001 --repeats 2";
     const TINIEST: &str = "--networks 1x8@3x3 --batches 2 --threads 1 --precisions f32 --seconds 0.001 --repeats 1";
 
-    /// Returns the report, and the number of unfinished ones before it.
+    /// Returns the report, and the number of unfinished reports before it.
     fn measured(line: &str) -> (Report, usize) {
         let (folder, mut seen) = (tempfile::tempdir().unwrap(), 0);
         let args = args(&format!("{line} --folder {}", folder.path().display()));

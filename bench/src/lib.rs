@@ -1,10 +1,10 @@
 //! Measures the speed of the parts of zerofleet, relative to upper bounds measured in the same run: the program
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
-//! [`Bench`] is the command line. Each benchmark is a module with its options and `measure`: [`kernel`], [`selfplay`],
-//! [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`],
-//! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
-//! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
+//! [`Bench`] is the command line. Each benchmark is a module with options and a function `measure`: [`kernel`],
+//! [`selfplay`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`learner`], [`hostile`]
+//! and [`fleet`]. All benchmarks write one [`report::Report`]; [`Turns`] sets the number and duration of the turns of
+//! each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
@@ -56,43 +56,52 @@ pub struct Bench {
 enum Part {
     /// The replay server: durable inserts, samples, and the time of a restart.
     Replay(self::replay::Args),
-    /// The inference server over loopback, as a share of the speed of the same evaluator in a process.
+    /// The inference server over loopback, relative to the same evaluator used directly.
     Inference(self::inference::Args),
-    /// Self-play, as a share of the speed of its evaluator alone or of a simulated accelerator.
+    /// Self-play, relative to the evaluator alone or to a simulated accelerator.
     Selfplay(Box<self::selfplay::Args>),
-    /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of the peak rate of the instructions.
+    /// The CPU kernel next to libtorch, OpenVINO and onnxruntime.
+    ///
+    /// Speeds are also reported as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
-    /// The search tree alone, with an evaluator of constant answers.
+    /// The search tree alone, with an evaluator that returns constants.
     Search(self::search::Args),
-    /// MuZero: inference, searches in a learned model, and training loops from full to naive.
+    /// MuZero: inference, training loops, and searches in a learned model.
     Muzero(Box<muzero::Args>),
-    /// One training loop; started by `muzero` in a process of its own.
+    /// One training loop; started by `muzero` in a separate process.
     #[command(hide = true)]
     MuzeroLoop(muzero::training::Args),
-    /// Matrix products, vector operations and whole networks on every device in every precision, and a recommendation.
+    /// Matrix products, vector operations and networks on every device.
+    ///
+    /// Measures every precision, and recommends a device, precision and batch size.
     Hardware(hardware::Args),
-    /// A real training run: its time by phase, its bottleneck, the cost of a longer run, and the devices of its data.
+    /// A real training run: time by phase, bottleneck, costs and devices.
+    ///
+    /// The costs are for a longer run, and the devices are listed for all data.
     Phases(phases::Args),
-    /// Fleets of actors with a simulated evaluator, and the connections of a thousand: inserts, memory, weights.
+    /// Fleets of actors, and the connections of a thousand actors.
+    ///
+    /// The actors of real fleets have a simulated evaluator. Reports inserts, memory and the delivery of weights.
     Fleet(self::fleet::Args),
-    /// Serves weights to subscribers; started by `fleet` in a process of its own.
+    /// Serves weights to subscribers; started by `fleet` in a separate process.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::Args),
-    /// An honest client of the replay server and of the inference server, beside hostile ones.
+    /// An honest client of the replay and inference servers next to hostile clients.
     Hostile(hostile::Args),
-    /// Attacks a server; started by `hostile` in a process of its own.
+    /// Attacks a server; started by `hostile` in a separate process.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training on the CPU: steps of the kernels and libtorch beside PyTorch, a learner beside a replay server, sizes
-    /// of batches.
+    /// Training on the CPU with the kernels, libtorch and PyTorch.
+    ///
+    /// Also measures a learner with a replay server, and batch sizes.
     Learner(Box<self::learner::Args>),
 }
 
 impl Bench {
-    /// Runs the benchmark, and prints and writes its report.
+    /// Runs the benchmark, and prints and writes the report.
     ///
     /// # Errors
-    /// The errors of the benchmark, an invalid earlier report, a folder that cannot be written.
+    /// The benchmark fails, an earlier report is invalid, or a directory cannot be written to.
     pub fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let (name, measure): (_, Measure) = match self.part {
             Part::Replay(args) => ("replay", Box::new(move |_| self::replay::measure(&args))),
@@ -117,7 +126,7 @@ impl Bench {
     }
 }
 
-/// Measures, and passes unfinished reports to its argument.
+/// A measurement that passes unfinished reports to the argument.
 type Measure = Box<dyn FnOnce(SoFar<'_>) -> anyhow::Result<Report>>;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// `bench replay` runs a replay server in this process; the server's own binary uses the same allocator.
+/// `bench replay` runs a replay server in this process; the binary of the server uses the same allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,7 @@
 //! `zerofleet bench muzero`: inference, searches and whole training loops of MuZero.
 //!
 //! It has three parts. `inference` times initial and recurrent inference on every engine; `training` runs a loop of
-//! self-play and updates in a process of its own; `trading` searches in one market at a time and in many. Start with
+//! self-play and updates in a separate process; `trading` searches in one market at a time and in many. Start with
 //! [`measure`].
 
 mod engine;
@@ -29,40 +29,40 @@ use workload::{UNROLL_STEPS, Workload};
 pub enum Part {
     /// Times of initial and recurrent inference.
     Inference,
-    /// Training loops.
+    /// Whole training loops, one per game.
     Training,
-    /// Market making with search, one environment at a time and many.
+    /// Market making with search, in one environment at a time and in many.
     Trading,
 }
 
 /// Options of `zerofleet bench muzero`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The measured parts.
+    /// Parts to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "inference,training,trading")]
     pub parts: Vec<Part>,
-    /// The games of `training`.
+    /// Games of the part `training`.
     #[arg(long = "game", value_delimiter = ',', default_value = "cartpole-v1,breakout")]
     pub games: Vec<GameKind>,
-    /// The networks of `inference`.
+    /// Networks of the part `inference`.
     #[command(flatten)]
     pub inference: InferenceArgs,
-    /// The work of the other parts.
+    /// Work of the other parts.
     #[command(flatten)]
     pub workload: Workload,
-    /// The environments and engines of training loops, and the first engine of searches.
+    /// Environments and engines of training loops, and the first engine of searches.
     #[command(flatten)]
     pub full: Variant,
-    /// The turns of each measurement other than training loops.
+    /// Turns of each measurement other than training loops.
     #[command(flatten)]
     pub turns: Turns,
 }
 
-/// Runs the measurements, training loops by `measure_loop`, and returns the report; calls `so_far` with the unfinished
-/// report after each part.
+/// Runs the measurements, with `measure_loop` for training loops, and returns the report. Calls `so_far` with the
+/// unfinished report after each part.
 ///
 /// # Errors
-/// Invalid options, an engine that fails.
+/// An option is invalid, or an engine fails.
 pub fn measure(
     args: &Args,
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
@@ -70,7 +70,7 @@ pub fn measure(
 ) -> anyhow::Result<Report> {
     Duration::try_from_secs_f64(args.workload.loop_seconds).context("read --loop-seconds")?;
     let mut report = args.empty_report();
-    // Devices are looked for before anything else of libtorch is used.
+    // The device lookup must come before any other use of libtorch.
     if args.parts.contains(&Part::Inference) {
         inference::add(&mut report, &args.inference, args.turns)?;
         so_far(&report)?;

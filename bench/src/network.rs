@@ -1,4 +1,4 @@
-//! Networks of random weights, random positions, and evaluators for them.
+//! Networks with random weights, random positions, and evaluators.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,12 +22,12 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use crate::series::Work;
 use crate::threads;
 
-/// Planes of every observation; their number affects the first convolution only.
+/// Planes of every observation; the number affects the first convolution only.
 const PLANES: usize = 3;
-/// Share of an observation's cells that are occupied.
+/// Share of occupied cells in an observation.
 const OCCUPIED: f64 = 0.3;
 
-/// The size of a measured network and its board: `BLOCKSxCHANNELS@HEIGHTxWIDTH`.
+/// Size of a measured network and board: `BLOCKSxCHANNELS@HEIGHTxWIDTH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkSize {
     /// Residual blocks of the tower.
@@ -41,8 +41,8 @@ pub struct NetworkSize {
 }
 
 impl NetworkSize {
-    /// A plain tower of this size. Square boards have an action for each cell and one to pass, as Go does; others one
-    /// for each column, as Connect Four does.
+    /// Returns a plain tower of this size. Square boards have an action for each cell and one to pass, as in Go; all
+    /// other boards have one for each column, as in Connect Four.
     #[must_use]
     pub fn architecture(self) -> Architecture {
         let Self { blocks, channels, height, width } = self;
@@ -83,16 +83,17 @@ impl FromStr for NetworkSize {
     }
 }
 
-/// The `N` numbers of a text such as `6x64`.
+/// Parses the `N` numbers of a text such as `6x64`.
 pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[usize; N]> {
     let numbers: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
     numbers.ok()?.try_into().ok()
 }
 
-/// Creates a tower of random weights for a game, as the first published version; the weights depend on the seed alone.
+/// Creates a tower with random weights for a game, as the first published version; the weights depend on the seed
+/// alone.
 ///
 /// # Errors
-/// An invalid size of a network.
+/// The network size is invalid.
 pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: u64) -> anyhow::Result<Published> {
     let ObservationShape { planes, height, width } = spec.observation;
     let size = NetworkSize { blocks, channels, height, width };
@@ -100,10 +101,10 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
     published(Architecture { game, planes, actions, ..size.architecture() }, seed)
 }
 
-/// Creates a network of random weights, which depend on the seed alone, as the first published version.
+/// Creates a network with random weights, which depend on the seed alone, as the first published version.
 ///
 /// # Errors
-/// An invalid size of a network.
+/// The network size is invalid.
 pub(crate) fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published> {
     let bytes = Network::new(&architecture, Device::Cpu, seed)?.to_safetensors()?;
     Ok(version_of(architecture, WeightsVersion(1), bytes))
@@ -116,7 +117,7 @@ pub(crate) fn version_of(architecture: Architecture, version: WeightsVersion, by
     Published { manifest, bytes: bytes.into() }
 }
 
-/// Generates observations of random zeros and ones, in which every action is legal.
+/// Generates random binary observations with all actions legal.
 pub(crate) fn random_positions(architecture: &Architecture, seed: u64, positions: usize) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let shape =
@@ -130,7 +131,7 @@ pub(crate) fn random_positions(architecture: &Architecture, seed: u64, positions
     batch
 }
 
-/// libtorch as a backend. `evaluators` has one behind its feature `torch`, which, enabled here, would link libtorch
+/// libtorch as a backend. The feature `torch` of `evaluators` also has one, but enabling it here would link libtorch
 /// into every program that is built together with this one.
 pub(crate) struct LibtorchBackend(pub Libtorch);
 
@@ -148,11 +149,11 @@ impl Backend for LibtorchBackend {
     }
 }
 
-/// Chooses evaluators: libtorch if it or an accelerator is requested or the CPU kernel does not support the network,
-/// else the kernel, chosen as in the processes of a fleet.
+/// Chooses evaluators: libtorch if the options request it or an accelerator, or if the CPU kernel does not support the
+/// network; else the kernel, chosen as in the processes of a fleet.
 ///
 /// # Errors
-/// Names the option that this machine cannot satisfy.
+/// This machine cannot satisfy an option; the error names it.
 pub(crate) fn choose_evaluators(
     (device, precision, kernel): (DevicePreference, PrecisionPreference, KernelPreference),
     architecture: &Architecture,
@@ -176,11 +177,11 @@ pub(crate) fn choose_evaluators(
     chosen.map(|chosen| chosen.backend).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"))
 }
 
-/// Measures the evaluations/s over all evaluators, each in a thread of its own with a batch of its own, which `batch`
-/// makes from the index of the thread. Threads are pinned to `cpus` in turn, unless that is empty.
+/// Measures the evaluations/s over all evaluators, each in a separate thread with a separate batch. `batch` makes the
+/// batch from the thread index. Threads are pinned to `cpus` in turn, unless that is empty.
 ///
 /// # Errors
-/// An evaluator that fails; a thread that cannot be pinned.
+/// An evaluator fails, or a thread cannot be pinned.
 pub(crate) fn evaluations_per_second(
     cpus: &[Cpu],
     evaluators: &mut [Box<dyn Evaluator>],
@@ -196,16 +197,16 @@ pub(crate) fn evaluations_per_second(
     })
 }
 
-/// Evaluators of a packed network, one for each thread.
+/// Returns evaluators of a packed network, one for each thread.
 pub(crate) fn kernel_evaluators(tower: &Arc<Tower>, threads: usize) -> Vec<Box<dyn Evaluator>> {
     let evaluator = |_| Box::new(TowerEvaluator::new(Arc::clone(tower), WeightsVersion(1))) as _;
     (0..threads).map(evaluator).collect()
 }
 
-/// Evaluators of libtorch, one for each thread.
+/// Returns evaluators of libtorch, one for each thread.
 ///
 /// # Errors
-/// A device that fails.
+/// The device fails.
 pub(crate) fn libtorch_evaluators(
     architecture: &Architecture,
     bytes: &[u8],
@@ -216,8 +217,8 @@ pub(crate) fn libtorch_evaluators(
     (0..threads).map(|_| Ok(Box::new(evaluator()?) as _)).collect()
 }
 
-/// Evaluations by evaluators of one network, each with batches of its own; libtorch distributes each operation over
-/// `threads` threads.
+/// Returns evaluation work for evaluators of one network, each with separate batches. libtorch distributes each
+/// operation over `threads` threads.
 pub(crate) fn evaluating(
     mut evaluators: Vec<Box<dyn Evaluator>>,
     architecture: &Architecture,
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!((actions("1x16@9x9"), actions("1x16@6x7")), (82, 7));
     }
 
-    /// The evaluator of untrained weights of a small network for tic-tac-toe.
+    /// Returns the evaluator of untrained weights of a small network for tic-tac-toe.
     fn evaluator(
         (precision, kernel): (PrecisionPreference, KernelPreference),
         channels: usize,
@@ -273,7 +274,7 @@ mod tests {
         Ok(backend.build(&manifest, &bytes)?)
     }
 
-    /// The answers to a few observations.
+    /// Returns the outputs for a few observations.
     fn answers(preference: (PrecisionPreference, KernelPreference)) -> Vec<f32> {
         let mut batch = Batch::new(ObservationShape { planes: PLANES, height: 3, width: 3 });
         for position in 0..40 {

@@ -1,4 +1,4 @@
-//! Prints and writes reports: to a terminal, or to the files of a folder.
+//! Prints reports to a terminal, or writes them to files in a directory.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,29 @@ use anyhow::Context;
 
 use crate::report::{Report, SoFar};
 
-/// The destination of a benchmark's report, and the report that it is compared with.
+/// Destination of a benchmark report, and an earlier report to compare with.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
-    /// Prints one JSON object instead of tables.
+    /// Print one JSON object instead of tables.
     #[arg(long, global = true)]
     pub json: bool,
-    /// An earlier report in JSON to compare with: shows every value also as a ratio to that of the same row, and every
-    /// share as its change.
+    /// Compare with an earlier report in JSON.
+    ///
+    /// Every value is also shown as a ratio to the same row of the earlier report, and every share as a change.
     #[arg(long, global = true, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being that of the benchmark.
+    /// Write the report to this directory, as it grows.
+    ///
+    /// The files are NAME.md, NAME.json and the plot NAME.svg, with the name of the benchmark.
     #[arg(long, global = true, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
 
 impl Destination {
-    /// Measures, compares, writes and prints. `measure` may pass unfinished reports to its argument, which writes them.
+    /// Measures, compares, writes and prints. `measure` may pass unfinished reports to the argument, which writes them.
     ///
     /// # Errors
-    /// The errors of `measure`, an invalid earlier report, a folder that cannot be written.
+    /// `measure` fails, the earlier report is invalid, or the directory cannot be written to.
     pub(crate) fn run(
         &self,
         benchmark: &str,
@@ -54,7 +57,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Writes the three files if a folder is given; creates it if it does not exist.
+    /// Writes the three files if a directory is given; creates it if it does not exist.
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let Some(folder) = &self.out else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
@@ -69,7 +72,7 @@ impl Destination {
 /// Writes a file.
 ///
 /// # Errors
-/// The path of a file that cannot be written.
+/// The file cannot be written; the error holds the path.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! This program in a process of its own, so that the peak of memory and the threads of a measurement are its own.
+//! Runs this program in a separate process, so that peak memory and threads belong to one measurement alone.
 
 use std::process::{Command, Stdio};
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::report::Report;
 
-/// Runs this program with `arguments`, which make it print a report in JSON, and returns that.
+/// Runs this program with `arguments` that make it print a report in JSON, and returns that report.
 ///
 /// # Errors
-/// A process that cannot be started, that fails, or that prints something else.
+/// The process cannot be started, fails, or prints something else.
 pub(crate) fn report(arguments: &[String]) -> anyhow::Result<Report> {
     let output = command(arguments)?.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start a process")?;
@@ -28,8 +28,8 @@ pub(crate) fn command(arguments: &[String]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Returns options as the words of a command line, `--name value` for each field that has a value, and for each element
-/// of a list.
+/// Returns options as words of a command line: `--name value` for each field with a value, and for each element of a
+/// list.
 pub(crate) fn words(options: &impl Serialize) -> Vec<String> {
     let fields = serde_json::to_value(options).expect("options have text or numbers as values");
     let fields = fields.as_object().expect("options have names").iter().filter(|(_, value)| !value.is_null());

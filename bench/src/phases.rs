@@ -1,10 +1,10 @@
-//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, the cost of a longer run, and
-//! the devices of its data.
+//! `zerofleet bench phases`: the time of a real training run by phase, with bottleneck, cost of a longer run, and
+//! devices of the data.
 //!
-//! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
-//! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
-//! processes add up their own phases, a few times for each batch. Start with [`measure`]; `shares` computes the
-//! figures of the run, `placement` lists the devices.
+//! It starts the processes of `zerofleet train` in a temporary directory, waits until the learner trains, and reads the
+//! metrics at the start and the end of a time window. The shares are computed from the differences. Nothing is traced:
+//! processes add up phases themselves, a few times per batch. Start with [`measure`]; `shares` computes the figures of
+//! the run, `placement` lists the devices.
 
 mod placement;
 mod shares;
@@ -21,17 +21,20 @@ use placement::Placement;
 /// Options of `zerofleet bench phases`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The run, and how long it is measured.
+    /// The run, and the duration of the measurement.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// Number of training epochs whose time and price are predicted; an epoch is as many training positions as the
-    /// window holds.
+    /// Training epochs with predicted time and price.
+    ///
+    /// An epoch is as many training positions as the window holds.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
-    /// The price of an hour of this machine, in any currency.
+    /// Price of an hour of this machine, in any currency.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
-    /// Reports the devices of all data too and, with an accelerator, the gain from it: a second run is on the CPU.
+    /// Also report the devices of all data.
+    ///
+    /// With an accelerator, a second run on the CPU shows the gain.
     #[arg(long)]
     pub placement: bool,
 }
@@ -39,7 +42,7 @@ pub struct Args {
 /// Trains and returns the report.
 ///
 /// # Errors
-/// Invalid options, a process that dies.
+/// An option is invalid, or a process dies.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     check(args)?;
     let measured = training_run::measure(&args.run, Rating::On, |_| Ok(()))?;
@@ -87,8 +90,8 @@ fn report(args: &Args, measured: &Measured) -> Report {
     report
 }
 
-/// Describes time and price of epochs at the measured speed. An epoch is as many positions as the window holds, which
-/// is no smaller than configured once the table is full.
+/// Describes time and price of epochs at the measured speed. An epoch is as many positions as the window holds, and at
+/// least the configured size, which a full table reaches.
 fn cost(args: &Args, window_items_min: u64, rates: &[Value]) -> String {
     let of = |metric| value_of(rates, metric);
     let epoch_positions = of("window items").unwrap_or(0.0).max(window_items_min as f64);
@@ -111,7 +114,7 @@ const RATES: &str = "rates";
 const PHASES: &str = "phases";
 const SHARE: &str = "share of the threads' time";
 
-/// Creates a report without rows that describes a run: its settings, devices and duration.
+/// Creates a report without rows that describes a run: settings, devices and duration.
 fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
     let Measured { config, actors, window, accelerators } = measured;
     let mut report = Report::new("phases", "Where the time of a run goes");
@@ -151,7 +154,7 @@ mod tests {
     use fleet::config::Fleet as Config;
     use service::gpus::Gpu;
 
-    /// The report of ten seconds in which self-play threads evaluated and the learner waited for eight.
+    /// Returns the report of ten seconds in which self-play threads evaluated and the learner waited for eight.
     fn report(line: &str) -> Report {
         let scrape = |seconds: f64, positions: f64| {
             let mut actor = actor(&format!(
@@ -222,7 +225,7 @@ mod tests {
         assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");
     }
 
-    /// Describes the cost of epochs of 100 000 positions, of which `rate` are trained on per second.
+    /// Describes the cost of epochs of 100 000 positions at `rate` trained positions per second.
     fn costs(line: &str, rate: Option<f64>, window_items: Option<f64>) -> String {
         let rates = [
             ("positions trained on/s", Unit::PerSecond, rate),

@@ -1,4 +1,4 @@
-//! Virtual environments of Python, in which benchmarks install the libraries that they compare with.
+//! Virtual environments of Python, for libraries that benchmarks compare with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 /// # Errors
 /// There is no Python, or it cannot make virtual environments.
 pub(crate) fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
-    // Absolute, because the environment's own scripts name it.
+    // Absolute, because scripts in the environment name the directory.
     let folder = std::path::absolute(folder).context("find the folder")?;
     let python = folder.join("bin").join("python");
     if !python.is_file() {
@@ -21,12 +21,12 @@ pub(crate) fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(python)
 }
 
-/// Returns the Python interpreter of the virtual environment in `folder` with the packages of a requirements file, but
-/// not their dependencies; installs them unless these versions are installed already. pip prints its progress to
+/// Returns the Python interpreter of the virtual environment in `folder` with the packages of a requirements file,
+/// without dependencies. Installs the packages unless these versions are installed already; pip prints the progress to
 /// standard error.
 ///
 /// # Errors
-/// Those of [`environment`]; pip fails.
+/// The errors of [`environment`]; also a failure of pip.
 pub(crate) fn environment_with(folder: &Path, requirements: &str) -> anyhow::Result<PathBuf> {
     let python = environment(folder)?;
     // Written last, so that an interrupted installation is repeated.
@@ -39,17 +39,17 @@ pub(crate) fn environment_with(folder: &Path, requirements: &str) -> anyhow::Res
     write(&requested)?;
     let mut command = Command::new(&python);
     command.args(["-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]);
-    // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
+    // Wheels have hundreds of megabytes: none stays in the cache of pip or goes through a small `/tmp`.
     command.arg("--no-cache-dir").env("TMPDIR", folder).arg("--requirement").arg(&requested);
     run(command.stdout(std::io::stderr()), "install the packages")?;
     write(&stamp)?;
     Ok(python)
 }
 
-/// Runs a command to its end; if it fails, the error holds the last line that it printed.
+/// Runs a command until it exits; an error holds the last printed line.
 ///
 /// # Errors
-/// It cannot be started, or fails.
+/// The command cannot be started, or fails.
 pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| what.to_owned())?;
     if output.status.success() {

@@ -1,7 +1,7 @@
-//! `zerofleet bench replay`: inserts and samples of a replay server over loopback, every insert on disk before it is
-//! acknowledged, by number of writers and by size of the table; and the time of a restart.
+//! `zerofleet bench replay`: inserts and samples of a replay server over loopback, by number of writers and by table
+//! size, and the time of a restart. Every insert is on disk before the acknowledgement.
 //!
-//! Server and clients run in this process and share its cores; their messages go over sockets, through the clients that
+//! Server and clients run in this process and share the cores. Messages go over sockets, through the clients that
 //! actors and learner use. The rate limiter never blocks. Start with [`measure`].
 
 pub(crate) mod games;
@@ -27,32 +27,35 @@ pub struct Args {
     /// Numbers of writers.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
-    /// The maximum number of unacknowledged trajectories of each writer.
+    /// Maximum unacknowledged trajectories per writer.
     #[arg(long, default_value_t = 256)]
     pub in_flight: usize,
-    /// Steps of a trajectory.
+    /// Steps per trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
-    /// Samples in a batch.
+    /// Samples per batch.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
-    /// Steps that a sample unrolls; 0 for a position and its targets.
+    /// Steps that a sample unrolls; 0 for a position with targets.
     #[arg(long, default_value_t = 0)]
     pub unroll: usize,
-    /// Positions in the table at which sampling and a restart are measured.
+    /// Table sizes, in positions, for measuring sampling and a restart.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<usize>,
-    /// The duration of the measurement beside a sampler that has stopped reading; 0 skips it.
+    /// Seconds with a stalled sampler, which has stopped reading; 0 skips this part.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The folder where the servers keep their logs: on the disk that is to be measured [default: the system's folder
-    /// of temporary files].
+    /// Directory for the server logs [default: the temporary directory].
+    ///
+    /// It must be on the disk to measure.
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// Overrides a setting of the servers, such as `replay.fsync_ms=10`; may be given many times.
+    /// Override a setting of the servers; may be repeated.
+    ///
+    /// An example is `replay.fsync_ms=10`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
@@ -60,7 +63,7 @@ pub struct Args {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options, a server that cannot start.
+/// An option is invalid, or a server cannot start.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -94,13 +97,13 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What all measurements have in common.
+/// Settings shared by all measurements.
 #[derive(Debug, Clone, Copy)]
 struct Bench<'a> {
     args: &'a Args,
     folder: &'a Path,
     games: &'a Games,
-    /// The duration of a turn.
+    /// Duration of a turn.
     time: Duration,
 }
 
@@ -109,7 +112,7 @@ const SIZES: &str = "by size of the table";
 const INSERTS: &str = "inserts/s";
 const SAMPLES: &str = "samples/s";
 
-/// Measures inserts and samples with `writers` writers, on a server of their own.
+/// Measures inserts and samples with `writers` writers, on a separate server.
 async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
     let server = Server::start(args, &folder.join(format!("writers-{writers}"))).await?;
@@ -138,7 +141,7 @@ async fn measure_writers(bench: Bench<'_>, writers: usize, report: &mut Report) 
     Ok(())
 }
 
-/// Measures samples, drain and restart of one server, whose table is filled from size to size.
+/// Measures samples, drain and restart of one server; the table is filled from size to size.
 async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, time } = bench;
     let folder = folder.join("sizes");

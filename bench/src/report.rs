@@ -1,7 +1,7 @@
-//! The report of every benchmark: rows of dimensions, metric, value and unit.
+//! The report of every benchmark: rows with dimensions, metric, value and unit.
 //!
 //! A benchmark pushes [`Row`]s while it measures; the table, the plot and the comparison with an earlier report are the
-//! same for all. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
+//! same for all benchmarks. Start with [`Report`]; [`Destination`](crate::output::Destination) prints and writes it.
 
 mod dimensions;
 mod plot;
@@ -17,54 +17,54 @@ pub(crate) use table::{bytes, in_unit, number, percent, time};
 
 use crate::{Turns, machine};
 
-/// The results of one benchmark on one machine.
+/// Results of one benchmark on one machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// The name of the benchmark, as on the command line.
+    /// Name of the benchmark, as on the command line.
     pub benchmark: String,
-    /// The heading of table and plot.
+    /// Heading of table and plot.
     pub title: String,
-    /// The model of the CPU, as the system reports it.
+    /// Model of the CPU, as the system reports it.
     pub cpu: String,
     /// Instruction set and operating system.
     pub target: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// The settings that values depend on; reports are compared only where these are equal.
+    /// Settings that affect the values; reports are compared only if these are equal.
     pub settings: Dimensions,
-    /// Circumstances that values do not depend on, in words.
+    /// Circumstances that do not affect the values, in words.
     pub notes: Vec<String>,
     /// Conclusions from the values, in words.
     pub findings: Vec<String>,
-    /// The report that ratios refer to.
+    /// Earlier report that ratios refer to.
     pub compared: Option<Compared>,
-    /// The values.
+    /// Values with dimensions.
     pub rows: Vec<Row>,
-    /// The panels of the plot.
+    /// Panels of the plot.
     pub plots: Vec<Plot>,
 }
 
-/// One value.
+/// One value with its conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The part of the report; rows of one part form one table.
+    /// Part of the report; rows of one part form one table.
     pub section: String,
-    /// The conditions that distinguish this value from others of the same metric.
+    /// Conditions that distinguish this value from other values of the same metric.
     pub dimensions: Dimensions,
-    /// The metric: `simulations/s`.
+    /// Metric, such as `simulations/s`.
     pub metric: String,
-    /// The value in `unit`; null if it was not measured.
+    /// Value in `unit`; null if not measured.
     pub value: Option<f64>,
-    /// The unit of the value.
+    /// Unit of the value.
     pub unit: Unit,
-    /// The value over that of the earlier report; for shares, the difference from it.
+    /// Ratio to the value in the earlier report; for shares, the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<f64>,
 }
 
-/// The unit of a value.
+/// Unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -90,11 +90,11 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compared {
-    /// Its file, as named on the command line.
+    /// Path of the file, as named on the command line.
     pub file: String,
-    /// The model of its CPU.
+    /// CPU model in the earlier report.
     pub cpu: String,
-    /// The reason why no row was compared: a setting that differs.
+    /// Reason why no row was compared: a differing setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -103,21 +103,21 @@ pub struct Compared {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// The section.
+    /// Section of the rows.
     pub section: String,
-    /// The metric.
+    /// Metric of the rows.
     pub metric: String,
-    /// The dimension along the logarithmic x axis; without one every row is a bar.
+    /// Dimension along the logarithmic x axis; without one, every row is a bar.
     pub x: Option<String>,
-    /// The dimension whose values have a panel each; without one there is one panel.
+    /// Dimension with a panel for each value; without one there is a single panel.
     pub panel: Option<String>,
 }
 
-/// Takes the unfinished report.
+/// Callback for unfinished reports.
 pub type SoFar<'a> = &'a mut dyn FnMut(&Report) -> anyhow::Result<()>;
 
 impl Report {
-    /// Creates a report of this machine without rows.
+    /// Creates a report for this machine, without rows.
     pub fn new(benchmark: &str, title: &str) -> Self {
         Self {
             benchmark: benchmark.to_owned(),
@@ -129,7 +129,7 @@ impl Report {
         }
     }
 
-    /// Adds a setting that values depend on.
+    /// Adds a setting that affects the values.
     pub fn set(&mut self, name: &str, value: impl ToString) {
         self.settings.push(name, value);
     }
@@ -159,14 +159,14 @@ impl Report {
         self.plots.push(Plot { section: section.to_owned(), metric: metric.to_owned(), x, panel });
     }
 
-    /// Returns the cell to which values of these dimensions in `section` are added.
+    /// Returns a cell for adding values with these dimensions to `section`.
     pub fn at(&mut self, section: &str, dimensions: &[(&str, &dyn ToString)]) -> Cell<'_> {
         let mut named = Dimensions::default();
         dimensions.iter().for_each(|(name, value)| named.push(name, value.to_string()));
         Cell { rows: &mut self.rows, section: section.to_owned(), dimensions: named }
     }
 
-    /// The first value of `metric` in `section` whose dimensions include these.
+    /// Returns the first value of `metric` in `section` with dimensions that include these.
     #[must_use]
     pub fn value(&self, section: &str, dimensions: &[(&str, &str)], metric: &str) -> Option<f64> {
         let fits = |row: &&Row| {
@@ -177,7 +177,7 @@ impl Report {
         self.rows.iter().find(fits)?.value
     }
 
-    /// Adds to every value its change since `earlier`, which was read from `path`.
+    /// Adds the change since `earlier`, which was read from `path`, to every value.
     pub fn compare(&mut self, path: &Path, earlier: &Self) {
         let refused = self.settings.difference(&earlier.settings);
         for row in &mut self.rows {
@@ -187,13 +187,13 @@ impl Report {
         self.compared = Some(Compared { file: path.display().to_string(), cpu: earlier.cpu.clone(), refused });
     }
 
-    /// Sections in the order of their first row.
+    /// Returns the sections in order of the first row.
     pub(crate) fn sections(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.section.as_str()))
     }
 }
 
-/// The different values in the order of first appearance.
+/// Returns the different values in order of first appearance.
 fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut all, value| {
         if !all.contains(&value) {
@@ -218,15 +218,15 @@ impl Row {
     }
 }
 
-/// A metric, its unit and its value, before they are part of a report.
+/// A metric with unit and value, before it is part of a report.
 pub(crate) type Value = (&'static str, Unit, Option<f64>);
 
-/// The first value of `metric`.
+/// Returns the first value of `metric`.
 pub(crate) fn value_of(values: &[Value], metric: &str) -> Option<f64> {
     values.iter().find(|(other, ..)| *other == metric)?.2
 }
 
-/// Adds values of one section and one set of dimensions.
+/// Adds values to one section, with one set of dimensions.
 #[derive(Debug)]
 pub struct Cell<'a> {
     rows: &'a mut Vec<Row>,
@@ -235,7 +235,7 @@ pub struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Adds a value.
+    /// Adds a value; values that are not finite count as not measured.
     pub fn value(self, metric: &str, unit: Unit, value: impl Into<Option<f64>>) -> Self {
         let value = value.into().filter(|value| value.is_finite());
         let (section, dimensions) = (self.section.clone(), self.dimensions.clone());
@@ -243,7 +243,7 @@ impl Cell<'_> {
         self
     }
 
-    /// Adds values.
+    /// Adds several values.
     pub(crate) fn values(self, values: &[Value]) -> Self {
         values.iter().fold(self, |cell, (metric, unit, value)| cell.value(metric, *unit, *value))
     }
@@ -256,7 +256,7 @@ impl Cell<'_> {
     }
 }
 
-/// The median and the 99th percentile in microseconds; 0 if `took` is empty.
+/// Returns the median and the 99th percentile in microseconds; 0 if `took` is empty.
 pub(crate) fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
     took.sort_unstable();
     [0.5, 0.99].map(|share| {
@@ -269,7 +269,7 @@ pub(crate) fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
 pub(crate) mod tests {
     use super::*;
 
-    /// A report of made-up values: two games, two algorithms, two sizes.
+    /// Returns a report of made-up values: two games, two algorithms, two sizes.
     pub(crate) fn report() -> Report {
         let mut report = Report::new("search", "The tree alone");
         for (game, simulations, speed) in [("connect_four", 64, 6.1e6), ("hex-9", 800, 2e6)] {

@@ -1,4 +1,4 @@
-//! A script, or this program, that measures in a process of its own on request: it reads and prints one JSON object a
+//! A script, or this program, that measures in a separate process on request. It reads and prints one JSON object per
 //! line.
 
 use std::io::{BufRead, BufReader, Write};
@@ -22,20 +22,20 @@ pub(crate) struct Script {
     last_id: u64,
 }
 
-/// The fields that every answer may have.
+/// Fields that every response may have.
 #[derive(Debug, Deserialize)]
 struct Answer {
-    /// The number of the request, from 1; the first answer, to none, has 0.
+    /// Number of the request, from 1; the first response, before any request, has 0.
     id: u64,
-    /// The reason why it has no other fields.
+    /// Reason why the response has no other fields.
     error: Option<String>,
 }
 
 impl Script {
-    /// Starts `command`, and returns its first answer.
+    /// Starts `command`, and returns the first response.
     ///
     /// # Errors
-    /// The script cannot be started, or its first line is late, an error, or no answer of type `A`.
+    /// The script cannot be started, or the first line is late, an error, or no response of type `A`.
     pub(crate) fn start<A: DeserializeOwned>(mut command: Command, patience: Duration) -> anyhow::Result<(Self, A)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("start the script")?;
@@ -57,10 +57,10 @@ impl Script {
         self.child.id()
     }
 
-    /// Sends an object with an id of its own, and returns the answer.
+    /// Sends an object with a new id, and returns the response.
     ///
     /// # Errors
-    /// The error of the script; an answer that is late, or not of type `A`.
+    /// The script fails, or the response is late or not of type `A`.
     pub(crate) fn ask<A: DeserializeOwned>(&mut self, mut request: Value, patience: Duration) -> anyhow::Result<A> {
         self.last_id += 1;
         request["id"] = self.last_id.into();
@@ -68,7 +68,7 @@ impl Script {
         self.receive(patience)
     }
 
-    /// Reads the next line, which must answer the last request.
+    /// Reads the next line, which must respond to the last request.
     fn receive<A: DeserializeOwned>(&self, patience: Duration) -> anyhow::Result<A> {
         let line = self.answers.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("it did not answer within {} s", patience.as_secs()),
@@ -80,10 +80,10 @@ impl Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // The script may be busy; its answer is dropped.
+        // The script may be busy; any response is dropped.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A reader that still holds a line ends when the channel closes.
+        // A reader that still holds a line stops when the channel closes.
         self.answers = sync_channel(0).1;
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -91,17 +91,17 @@ impl Drop for Script {
     }
 }
 
-/// An answer of this program as a script: a number of bytes or of requests.
+/// Response of this program as a script: a count of bytes or requests.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Count {
     pub(crate) count: u64,
 }
 
-/// Answers the process that started this one as a script: at once with `first`, then each request with the [`Count`] of
-/// `next`, which takes its number from 1, until there are no more.
+/// Acts as a script for the parent process: responds at once with `first`, then to each request with the [`Count`] from
+/// `next`, which takes the request number from 1, until standard input closes.
 ///
 /// # Errors
-/// The errors of `next`; a process that has ended.
+/// `next` fails, or the parent process has exited.
 pub(crate) fn answer(
     out: &mut impl Write,
     first: Value,
@@ -119,7 +119,7 @@ pub(crate) fn answer(
     Ok(())
 }
 
-/// Parses a line of the script as the answer to request `id`.
+/// Parses a line of the script as the response to request `id`.
 fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
     let not_an_answer = |_| {
         let begin: String = line.chars().take(80).collect();
@@ -145,7 +145,7 @@ pub(crate) mod tests {
         speed: f64,
     }
 
-    /// A script that prints `answers` in turn, one for each request after the first.
+    /// Returns a script that prints `answers` in turn, one for each request after the first.
     pub(crate) fn replying(answers: &[&str]) -> Command {
         let (first, rest) = answers.split_first().unwrap();
         let replies: String = rest.iter().map(|answer| format!("read request; echo '{answer}'; ")).collect();
@@ -154,7 +154,7 @@ pub(crate) mod tests {
         command
     }
 
-    /// The result of one request with this answer.
+    /// Returns the result of one request with this response.
     fn result_of(answer: &str) -> Result<f64, String> {
         let (mut script, first) = Script::start::<Speed>(replying(&[FIRST, answer]), PATIENCE).unwrap();
         assert_eq!(first.speed, 1.5);

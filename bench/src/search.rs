@@ -1,10 +1,10 @@
-//! `zerofleet bench search`: simulations/s of the tree alone, searched as in self-play, and its memory.
+//! `zerofleet bench search`: simulations/s of the tree alone, searched as in self-play, and memory of the tree.
 //!
-//! The evaluator is constant: every action is as good as any other, and every position is worth zero. Games advance
-//! from their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play
-//! runs. On several threads each has games and trees of its own. The cases are measured in turns, because the speed of
-//! a machine varies during the measurement. A further case is one tree that many threads search with a network, as
-//! `play` does. Start with [`measure`].
+//! The evaluator is constant: all actions have equal priors, and every position is worth zero. Games advance from start
+//! to finish, move by move, each move searched from a fresh root with noise; nothing else of self-play runs. Each
+//! thread has separate games and trees. The cases are measured in turns, because the speed of a machine varies during
+//! the measurement. A further case is one tree that many threads search with a network, as `play` does. Start with
+//! [`measure`].
 
 mod player;
 
@@ -26,7 +26,7 @@ use crate::report::{Report, Unit};
 use crate::{Turns, machine, threads};
 use player::Player;
 
-/// The search algorithm, with its published constants.
+/// Search algorithm, with the published constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
     /// pUCT with noise at the root.
@@ -38,35 +38,38 @@ pub enum Algorithm {
 /// Options of `zerofleet bench search`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The games.
+    /// Games to search.
     #[arg(long, value_delimiter = ',', default_value = "connect_four,hex-9,tic_tac_toe")]
     pub games: Vec<GameKind>,
     /// Simulations per move.
     #[arg(long, value_delimiter = ',', default_value = "64,800")]
     pub simulations: Vec<u32>,
-    /// The algorithms: `puct`, `gumbel`.
+    /// Algorithms: `puct`, `gumbel`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
     pub rules: Vec<Algorithm>,
-    /// Also search by the rules of any game behind one type, as the arena and the learner play.
+    /// Also search through the common rules type for all games.
+    ///
+    /// The arena and the learner play this way.
     #[arg(long)]
     pub any_game: bool,
-    /// Threads, each with games of its own; 0 is one per core.
+    /// Threads, each with separate games; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
-    /// Residual blocks of the network with which many threads search one tree, in the first of the games; 0 skips this
-    /// part.
+    /// Residual blocks of the network for one tree; 0 skips this part.
+    ///
+    /// In this part, many threads search one tree in the first of the games.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Channels of that network.
+    /// Channels of the network for one tree.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
     /// Leaves in each evaluation request of a thread.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub leaves: Vec<usize>,
-    /// Simulations of each search of that tree.
+    /// Simulations per search of one tree.
     #[arg(long, default_value_t = 800)]
     pub together_simulations: u32,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
 }
@@ -74,7 +77,7 @@ pub struct Args {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options.
+/// An option is invalid.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.games.is_empty(), "--games needs a game");
     ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
@@ -110,9 +113,9 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Trees alone, each thread with games and trees of its own.
+/// Trees alone, with separate games and trees per thread.
 const ALONE: &str = "trees alone";
-/// One tree: one thread owns it, the others evaluate a network for it.
+/// One tree: one thread owns it, all other threads evaluate a network for it.
 const TOGETHER: &str = "one tree, many threads";
 const SIMULATIONS: &str = "simulations per move";
 const SPEED: &str = "simulations/s";
@@ -126,8 +129,8 @@ struct Case {
     bytes_per_node: Option<f64>,
 }
 
-/// A function that runs one turn and returns the simulations/s over all threads, and the bytes per node of a tree at
-/// the end of a search, if they are counted.
+/// Runs one turn. Returns the simulations/s over all threads, and the bytes per node of a tree at the end of a search,
+/// if counted.
 type Search = Box<dyn FnMut(Duration) -> anyhow::Result<(f64, Option<f64>)>>;
 
 /// Returns the numbers of threads, ascending and without duplicates.
@@ -135,7 +138,7 @@ fn threads(args: &Args) -> BTreeSet<usize> {
     args.threads.iter().map(|&threads| machine::threads(threads)).collect()
 }
 
-/// Returns the cases of trees alone: every game, algorithm, number of simulations and number of threads.
+/// Returns the cases of trees alone: every combination of game, algorithm, simulations and threads.
 fn trees(args: &Args) -> Vec<Case> {
     let mut cases = Vec::new();
     for game in &args.games {
@@ -169,7 +172,7 @@ fn trees(args: &Args) -> Vec<Case> {
     cases
 }
 
-/// Returns the search of players that each have a thread and one of the seeds.
+/// Returns the search of one player per thread and seed.
 fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
     let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
@@ -179,7 +182,7 @@ fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: 
     })
 }
 
-/// Returns the cases of one tree: every number of threads and leaves, in the first of the games.
+/// Returns the cases of one tree in the first game: every combination of threads and leaves.
 fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
     let mut cases = Vec::new();
     if args.blocks == 0 {
@@ -194,8 +197,8 @@ fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Returns the case of one position and as many evaluators of random weights as there are threads, which search one
-/// tree as `play` does.
+/// Returns the case of one position and one evaluator of random weights per thread, which search one tree as `play`
+/// does.
 fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
     let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
     let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
@@ -250,7 +253,7 @@ mod tests {
         assert_eq!(of(TOGETHER, SPEED).len(), 2 * 2);
         assert!(of(ALONE, SPEED).iter().chain(&of(TOGETHER, SPEED)).all(|speed| *speed > 0.0), "{report:?}");
         for bytes in of(ALONE, "bytes per node") {
-            // A node without its edges is 64 bytes; nine actions and a swap have two octets of 192.
+            // A node without edges is 64 bytes; nine actions and a swap have two octets of 192.
             assert!((64.0..64.0 + 2.0 * 192.0 + 200.0).contains(&bytes), "{report:?}");
         }
     }
@@ -270,7 +273,7 @@ mod tests {
         let earlier = out.join("search.json");
         crate::tests::run("search", &format!("{TINY} --json --compare {}", earlier.display()), &mut json).unwrap();
         let report: Report = serde_json::from_slice(&json).unwrap();
-        // The evaluator of the other section is the one that was fastest just now, which may be another than before.
+        // The other section uses the evaluator that was fastest just now, which may differ from the earlier report.
         let mut alone = report.rows.iter().filter(|row| row.section == ALONE);
         assert!(alone.all(|row| row.change.is_some()), "{report:?}");
         assert_eq!(report.compared.unwrap().file, earlier.display().to_string());

@@ -1,11 +1,11 @@
-//! `zerofleet bench selfplay`: the speed of self-play, as a share of that of its evaluator alone; and the gain from
-//! each optimisation.
+//! `zerofleet bench selfplay`: the speed of self-play as a share of the evaluator alone, and the gain from each
+//! optimisation.
 //!
 //! All measurements use the same network, device and number of threads, in the same run. An evaluator alone evaluates
-//! full batches that were prepared in advance, at every batch size of a list; the speed at its best size is the upper
-//! bound. Self-play is measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in
-//! a run. Both are measured in turns with the evaluators, because the speed of a machine varies during the measurement.
-//! Start with [`measure`].
+//! full, prepared batches at every batch size of a list; the speed at the best size is the upper bound. Self-play is
+//! measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in a run. Both are
+//! measured in turns with the evaluators, because the speed of a machine varies during the measurement. Start with
+//! [`measure`].
 
 pub mod ablation;
 mod play;
@@ -26,16 +26,16 @@ use simulated::SimulatedArgs;
 /// Options of `zerofleet bench selfplay`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The game.
+    /// Game to play.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// Channels of the network's tower.
+    /// Channels of the network tower.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Residual blocks of the network's tower.
+    /// Residual blocks of the network tower.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Threads, each with its own evaluator; 0 takes one per core.
+    /// Threads, each with a separate evaluator; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Games that advance together in each thread.
@@ -44,43 +44,45 @@ pub struct Args {
     /// Leaves of one game in one batch.
     #[arg(long, default_value_t = 1)]
     pub leaves: usize,
-    /// Simulations of every move.
+    /// Simulations per move.
     #[arg(long, default_value_t = 64)]
     pub simulations: u32,
-    /// Positions that the cache of whole self-play holds; 0 plays without one.
+    /// Positions in the cache of whole self-play; 0 disables the cache.
     #[arg(long, default_value_t = 1 << 20)]
     pub cache_positions: usize,
-    /// Keeps the subtree below the move played in whole self-play.
+    /// Keep the subtree below the move played, in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub subtree_reuse: bool,
-    /// Uses one evaluation for a position and its images in whole self-play.
+    /// Use one evaluation for all symmetric images of a position, in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
-    /// Measures whole self-play only.
+    /// Measure whole self-play only.
     #[arg(long)]
     pub whole_only: bool,
-    /// Removes the optimisations of self-play one by one; each step runs in a process of its own.
+    /// Remove the optimisations of self-play one by one.
+    ///
+    /// Each step runs in a separate process.
     #[arg(long)]
     pub ablate: bool,
-    /// Batch sizes at which the evaluators alone are measured.
+    /// Batch sizes for measuring the evaluators alone.
     #[arg(long, value_delimiter = ',', default_value = "1,8,16,32,64,128,256,512")]
     pub batches: Vec<usize>,
-    /// The turns of every measurement.
+    /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// The device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "auto")]
     pub device: DevicePreference,
-    /// The precision: `auto`, `f32` or `bf16`.
+    /// Precision: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
     /// Batches that may be in flight on an accelerator.
     #[arg(long, default_value_t = 2)]
     pub in_flight: usize,
-    /// Pins each thread to a CPU of its own.
+    /// Pin each thread to a separate CPU.
     #[arg(long)]
     pub pin: bool,
     /// Self-play on a simulated accelerator.
@@ -91,7 +93,7 @@ pub struct Args {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// Invalid options, a network that cannot be built, an evaluator that fails.
+/// An option is invalid, a network cannot be built, or an evaluator fails.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.check()?;
     if args.simulated.simulate {
@@ -184,7 +186,7 @@ const POSITIONS: &str = "positions/s";
 const MEAN_BATCH: &str = "mean batch";
 const EXPERIENCE: &str = "experience per position";
 const PEAK_MEMORY: &str = "peak memory of the process";
-/// The prefix of the note that names the evaluator of self-play.
+/// Prefix of the note that names the evaluator of self-play.
 const ENGINE: &str = "self-play evaluates with: ";
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
-//! Speeds by size of several computations that are measured in turns.
+//! Speeds of several computations by size, measured in turns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Turn, Turns};
 
-/// A computation that is timed at several sizes.
+/// A computation to time at several sizes.
 pub(crate) struct Work {
-    /// The work of one call of one evaluator: multiply-adds, bytes or evaluations.
+    /// Work of one call of one evaluator: multiply-adds, bytes or evaluations.
     pub(crate) units: Box<dyn Fn(usize) -> f64>,
     /// Calls/s at a size, over all evaluators.
     pub(crate) rate: Box<dyn FnMut(usize, Duration) -> anyhow::Result<f64>>,
 }
 
 impl Work {
-    /// Work whose units are its size.
+    /// Creates work with as many units as the size.
     pub(crate) fn of_size(rate: impl FnMut(usize, Duration) -> anyhow::Result<f64> + 'static) -> Self {
         Self { units: Box::new(|size| size as f64), rate: Box::new(rate) }
     }
 }
 
-/// The measurements of one computation.
+/// Measurements of one computation.
 pub(crate) struct Series<L> {
-    /// The label of the computation.
+    /// Label of the computation.
     pub(crate) label: L,
     /// Number of evaluators that compute in parallel.
     evaluators: usize,
@@ -32,32 +32,32 @@ pub(crate) struct Series<L> {
     failure: Option<String>,
 }
 
-/// The time limits of a series.
+/// Time limits of a series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// The duration of one turn.
+    /// Duration of one turn.
     pub(crate) time: Duration,
-    /// The longest duration of one call.
+    /// Maximum duration of one call.
     pub(crate) call_time_max: Duration,
 }
 
-/// The speeds of a series.
+/// Speeds of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Speeds<L> {
-    /// The label of the computation.
+    /// Label of the computation.
     pub(crate) label: L,
-    /// The speeds by size, ascending.
+    /// Speeds by size, ascending.
     pub(crate) speeds: Vec<Speed>,
-    /// The reason why no further sizes were measured.
+    /// Reason why no further sizes were measured.
     pub(crate) not_measured: Option<String>,
 }
 
 /// A speed at a size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Speed {
-    /// The size: rows, elements or positions.
+    /// Size: rows, elements or positions.
     pub(crate) size: usize,
-    /// The time from a call to its answer.
+    /// Time from a call to the result.
     pub(crate) latency_us: f64,
     /// Multiply-adds, bytes or evaluations per second, over all evaluators.
     pub(crate) per_second: f64,
@@ -73,7 +73,7 @@ impl<L: Clone> Series<L> {
         Self { label, evaluators, work, rates: BTreeMap::new(), failure }
     }
 
-    /// Measures one turn at a size, and returns whether it was measured; after a failure, no turn is measured.
+    /// Measures one turn at a size, and returns true if it was measured; after a failure, no turn is measured.
     pub(crate) fn measure(&mut self, size: usize, limits: Limits) -> bool {
         if self.failure.is_some() || self.takes_too_long(size, limits) {
             return false;
@@ -87,7 +87,7 @@ impl<L: Clone> Series<L> {
         self.failure.is_none()
     }
 
-    /// Returns true if a call would take too long, extrapolated from the largest measured size that is no larger.
+    /// Returns true if a call would take too long, extrapolated from the largest measured size up to `size`.
     fn takes_too_long(&self, size: usize, limits: Limits) -> bool {
         let Some(work) = &self.work else { return false };
         let Some((&nearest, rates)) = self.rates.range(..=size).next_back() else { return false };
@@ -126,12 +126,12 @@ pub(crate) fn measure_in_turns<L: Clone>(
 }
 
 impl<L> Speeds<L> {
-    /// The speed at a size.
+    /// Returns the speed at a size.
     pub(crate) fn at(&self, size: usize) -> Option<f64> {
         self.speeds.iter().find(|speed| speed.size == size).map(|speed| speed.per_second)
     }
 
-    /// The speed at the size where it is greatest.
+    /// Returns the greatest speed over all sizes.
     pub(crate) fn best(&self) -> Option<f64> {
         self.speeds.iter().map(|speed| speed.per_second).max_by(f64::total_cmp)
     }
@@ -146,7 +146,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Made-up speeds, `(size, speed)`; the latency of a call follows from its size and speed.
+    /// Returns made-up speeds `(size, speed)`; the latency of a call follows from size and speed.
     pub(crate) fn made_up<L>(label: L, speeds: &[(usize, f64)]) -> Speeds<L> {
         let speed = |&(size, per_second): &(usize, f64)| {
             let latency_us = 1e6 * size as f64 / per_second;
@@ -155,7 +155,7 @@ pub(crate) mod tests {
         Speeds { label, speeds: speeds.iter().map(speed).collect(), not_measured: None }
     }
 
-    /// Creates a series that evaluates 16 positions/s at every size and fails above `size_max`, and the list of the
+    /// Creates a series that evaluates 16 positions/s at every size and fails above `size_max`, and the list of
     /// requested sizes.
     fn scripted(size_max: usize) -> (Series<()>, Rc<RefCell<Vec<usize>>>) {
         let requests: Rc<RefCell<Vec<usize>>> = Rc::default();
@@ -178,7 +178,7 @@ pub(crate) mod tests {
         let (mut series, _) = scripted(100);
         series.rates.insert(8, vec![3.0, 1.0, 2.0]);
         let [speed] = series.speeds(Turn::Median).speeds[..] else { panic!("one size was measured") };
-        // Two evaluators make two calls a second together: each call takes a second.
+        // Two evaluators make two calls per second together: each call takes a second.
         assert_eq!((speed.size, speed.latency_us, speed.per_second), (8, 1e6, 16.0));
         let best = series.speeds(Turn::Best);
         assert_eq!((best.best(), best.at(8), best.at(1)), (Some(24.0), Some(24.0), None));
@@ -187,7 +187,7 @@ pub(crate) mod tests {
     #[test]
     fn sizes_at_which_a_call_would_take_too_long_are_left_out() {
         let (mut series, requests) = scripted(100);
-        // Two evaluators answer 16 positions a second together: 16 of each take two seconds.
+        // Two evaluators together evaluate 16 positions per second: batches of 16 each take two seconds.
         let measured = [1, 16, 17, 64, 16].map(|size| series.measure(size, LIMITS));
         assert_eq!(measured, [true, true, false, false, true]);
         assert_eq!(*requests.borrow(), [1, 16, 16]);

@@ -1,4 +1,4 @@
-//! A replay server or an inference server in a child process, so that its memory and CPU time can be measured.
+//! A replay server or an inference server in a child process, so that memory and CPU time can be measured.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::replay::server::UNLIMITED;
 use fleet::child::{self, Child};
 use service::net::{ReservedPort, reserve_ports};
 
-/// The longest time from its start until the server serves.
+/// Maximum time from the start of a server until it serves.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// The interval between two checks of the server.
+/// Interval between two checks of the server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A server in a child process, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
-    /// The address where it serves.
+    /// Address of the server.
     pub(crate) endpoint: String,
     child: Child,
     _ports: [ReservedPort; 2],
 }
 
 impl ServerProcess {
-    /// Starts an empty replay server of Connect Four that keeps its log in `folder` and whose rate limiter never
-    /// blocks, and waits until it serves. `sets` are further settings.
+    /// Starts an empty replay server of Connect Four, with the log in `folder` and a rate limiter that never blocks,
+    /// and waits until it serves. `sets` are further settings.
     ///
     /// # Errors
     /// The server is not built, or does not start.
@@ -39,7 +39,7 @@ impl ServerProcess {
         server.wait(async || inspector.stats().await.is_ok()).await
     }
 
-    /// Starts an inference server with these settings and waits until it serves.
+    /// Starts an inference server with these settings, and waits until it serves.
     ///
     /// # Errors
     /// The server is not built, or does not start.

@@ -1,4 +1,4 @@
-//! Threads that begin together and work for a time.
+//! Threads that start together and work for a time.
 
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use service::cpus::Cpu;
 
-/// Duration of the warm-up as a share of the measured time, so that buffers have grown and clock frequencies have
+/// Duration of the warm-up as a share of the measured time. After it, buffers have grown and clock frequencies have
 /// risen.
 const WARM_UP: f64 = 0.25;
 
-/// Measures the units/s over all threads, one thread for each of `states`, pinned to one of `cpus` in turn unless that
-/// is empty: `round` does one round of work and returns its number of units.
+/// Measures the units/s over all threads, one thread for each of `states`; `round` does one round of work and returns
+/// the number of units. Threads are pinned to `cpus` in turn unless that is empty.
 ///
-/// All threads begin at the same moment, after the warm-up, and end with the first round that ends after `time`.
+/// All threads start at the same moment, after the warm-up, and stop with the first round that finishes after `time`.
 ///
 /// # Errors
-/// The first failure of a round; a thread that cannot be pinned.
+/// A round fails, or a thread cannot be pinned; returns the first failure.
 pub(super) fn rate<S: Send>(
     cpus: &[Cpu],
     states: &mut [S],
@@ -30,7 +30,7 @@ pub(super) fn rate<S: Send>(
 /// Calls `measure` in a thread for each of `states`, all at the same moment, once every thread has finished `warm_up`.
 ///
 /// # Errors
-/// The first failure; a thread that cannot be pinned.
+/// A call fails, or a thread cannot be pinned; returns the first failure.
 pub(super) fn together<S: Send, T: Send>(
     cpus: &[Cpu],
     states: &mut [S],
@@ -43,7 +43,7 @@ pub(super) fn together<S: Send, T: Send>(
             let cpu = cpus.get(index % cpus.len().max(1));
             scope.spawn(move || {
                 let pinned = cpu.map_or(Ok(()), |cpu| cpu.pin()).context("pin a thread");
-                // A thread that fails still reaches the barrier: the others wait there.
+                // A failing thread still reaches the barrier, where all other threads wait.
                 let warm = pinned.and_then(|()| warm_up(&mut *state));
                 barrier.wait();
                 warm.and_then(|()| measure(state))
@@ -54,7 +54,7 @@ pub(super) fn together<S: Send, T: Send>(
     })
 }
 
-/// Locks a mutex, also after a panic of another thread, which ends the measurement when that thread is joined.
+/// Locks a mutex, also after a panic in another thread; joining that thread ends the measurement.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Measures a real training run: the processes of `zerofleet train` in a temporary folder.
+//! Measures a real training run: the processes of `zerofleet train` in a temporary directory.
 //!
-//! It waits until the learner trains, then reads the metrics and the resource usage of every process at the beginning
-//! and at the end of a window of time; callers interpret them. Start with [`measure`].
+//! It waits until the learner trains, then reads the metrics and the resource usage of every process at the start and
+//! the end of a time window; callers interpret them. Start with [`measure`].
 
 mod temporary_folder;
 
@@ -24,47 +24,47 @@ use fleet::plan::{self, Plan};
 use fleet::{Fleet, Member, Rating};
 pub(crate) use temporary_folder::TemporaryFolder;
 
-/// The interval between two checks of the processes and of Ctrl-C.
+/// Interval between two checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// A run must take its first training step in this time.
+/// Maximum time to the first training step of a run.
 const FIRST_STEP_DEADLINE: Duration = Duration::from_secs(600);
-/// Every process must answer with its metrics in this time; a busy one may need several tries.
+/// Maximum time to read the metrics of every process; a busy process may need several tries.
 const READ_DEADLINE: Duration = Duration::from_secs(20);
-/// The interval between two readings of the accelerators; their figures cover about as long.
+/// Interval between two readings of the accelerators; the figures cover about as long.
 const ACCELERATOR_INTERVAL: Duration = Duration::from_secs(1);
-/// The run's name in its folder.
+/// Name of the run in its directory.
 const NAME: &str = "bench";
 
-/// The run, and how long it is measured.
+/// The run, and the duration of the measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunArgs {
-    /// The game.
+    /// Game to train on.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// The duration of the measurement.
+    /// Duration of the measurement, in seconds.
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
-    /// The wait between the first training step and the measurement.
+    /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
     /// Self-play processes [default: as many as fit the cores].
     #[arg(long)]
     pub actors: Option<usize>,
-    /// A run file to begin from (TOML, one section per role).
+    /// Run file to start from (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Overrides one key of the run file; may be given many times.
+    /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The folder of the run during the measurement [default: the system's folder of temporary files].
+    /// Directory of the run during the measurement [default: the temporary directory].
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
 
-/// Returns the duration of the warm-up and that of the measurement.
+/// Returns the durations of the measurement and the warm-up.
 ///
 /// # Errors
-/// An invalid duration.
+/// A duration is invalid.
 pub(super) fn times(seconds: f64, warm_up_seconds: f64) -> anyhow::Result<(Duration, Duration)> {
     let measured = Duration::try_from_secs_f64(seconds).context("read --seconds")?;
     ensure!(!measured.is_zero(), "--seconds must be above 0");
@@ -72,21 +72,21 @@ pub(super) fn times(seconds: f64, warm_up_seconds: f64) -> anyhow::Result<(Durat
     Ok((warm_up, measured))
 }
 
-/// A run that was measured.
+/// Results of a measured run.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) config: Config,
     pub(super) actors: usize,
     pub(super) window: Window,
-    /// The accelerators, averaged over the window.
+    /// Accelerators, averaged over the window.
     pub(super) accelerators: Vec<Gpu>,
 }
 
-/// Trains as `zerofleet train` does, with or without an arena, in a temporary folder, and reads the metrics of its
-/// processes meanwhile. `prepare` is called with the started processes.
+/// Trains as `zerofleet train` does, with or without an arena, in a temporary directory, and reads the metrics of the
+/// processes. `prepare` is called with the started processes.
 ///
 /// # Errors
-/// An invalid configuration, a process that dies or never trains, Ctrl-C; the errors of `prepare`.
+/// A configuration is invalid, a process dies or never trains, `prepare` fails, or Ctrl-C is pressed.
 pub(super) fn measure(
     args: &RunArgs,
     rating: Rating,
@@ -118,8 +118,8 @@ pub(super) fn measure(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
-    // Declared after the folder and so dropped before it: on an early return, the processes are killed before the
-    // folder is removed.
+    // Declared after the directory and so dropped before it: on an early return, the processes are killed before the
+    // directory is removed.
     let mut session = Session { fleet: Fleet::start(&plan, &binaries, rating, Instant::now())?, drain };
     let measured = prepare(&session.fleet).and_then(|()| session.measure(warm_up, measured));
     let drained = session.fleet.drain();
@@ -163,7 +163,7 @@ impl Session {
     /// Waits for `time` and returns the mean load of the accelerators, if there are any.
     fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Gpu>> {
         let start = Instant::now();
-        // A machine without a driver has no accelerator that could be read.
+        // A machine without a driver has no readable accelerator.
         let gpus = Gpus::open().ok();
         let read = || gpus.as_ref().and_then(|gpus| gpus.read().ok()).unwrap_or_default();
         let mut readings = vec![read()];
@@ -218,18 +218,18 @@ fn readings(members: &[Member], scrapes: Vec<(usize, Role, Exposition)>) -> Vec<
     scrapes.into_iter().map(reading).collect()
 }
 
-/// The metrics and the resource usage of one process at one time.
+/// Metrics and resource usage of one process at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) exposition: Exposition,
-    /// The resource usage; `None` if the system does not report it.
+    /// Resource usage; `None` if the system does not report it.
     pub(crate) usage: Option<Usage>,
 }
 
-/// The readings of all processes of a run at the beginning and at the end of the measured time; in the same order, and
-/// no process restarted in between.
+/// Readings of all processes in a run at the start and the end of the measured time, in the same order; no process
+/// restarted in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub(crate) seconds: f64,
@@ -238,8 +238,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Returns the growth of a series over all processes of a role. A series that did not exist at the beginning began
-    /// at zero.
+    /// Returns the growth of a series over all processes of a role. A series that is missing at the start counts from
+    /// zero.
     pub(crate) fn growth(&self, role: Role, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let grown = self.processes().filter(|(_, end)| end.role == role).filter_map(|(begin, end)| {
             let before = begin.exposition.get(name, labels).unwrap_or(0.0);
@@ -253,19 +253,19 @@ impl Window {
         self.growth(role, name, &[]).filter(|_| self.seconds > 0.0).map(|growth| growth / self.seconds)
     }
 
-    /// A metric of the first process of a role at the end.
+    /// Returns a metric of the first process of a role at the end.
     pub(crate) fn last(&self, role: Role, name: &str) -> Option<f64> {
         self.end.iter().find(|reading| reading.role == role)?.exposition.get(name, &[])
     }
 
-    /// Returns a label of a series at the end; of several series, that of the one with the greatest value.
+    /// Returns a label of a series at the end; with several series, from the one with the greatest value.
     pub(crate) fn label(&self, role: Role, name: &str, label: &str) -> Option<&str> {
         let of_role = self.end.iter().filter(|reading| reading.role == role);
         let series = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| series.name == name);
         series.max_by(|a, b| a.value.total_cmp(&b.value))?.label(label)
     }
 
-    /// Returns the devices on which the processes of a role report their tensors of this kind, most often one.
+    /// Returns the devices on which the processes of a role report tensors of this kind, most often one.
     pub(crate) fn device_of(&self, role: Role, what: &str) -> Option<String> {
         let of_role = self.end.iter().filter(|reading| reading.role == role);
         let placed = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| {
@@ -275,30 +275,30 @@ impl Window {
         (!devices.is_empty()).then(|| devices.into_iter().collect::<Vec<_>>().join(", "))
     }
 
-    /// CPU time of the threads of a role whose names begin with `name`.
+    /// Returns the CPU time of the threads of a role with names that start with `name`.
     pub(crate) fn cpu_seconds_of_threads(&self, role: Role, name: &str) -> Option<f64> {
         let of_role = self.processes().filter(|(_, end)| end.role == role);
         sum(of_role.filter_map(|(begin, end)| of_threads(begin.usage.as_ref()?, end.usage.as_ref()?, name)))
     }
 
-    /// CPU time of all processes.
+    /// Returns the CPU time of all processes.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
         sum(self.processes().filter_map(|(begin, end)| cpu_seconds(begin, end)))
     }
 
-    /// Every process at the beginning and at the end.
+    /// Iterates over every process at the start and the end.
     pub(crate) fn processes(&self) -> impl Iterator<Item = (&Reading, &Reading)> {
         self.begin.iter().zip(&self.end)
     }
 }
 
-/// CPU time of a process.
+/// Returns the CPU time of a process.
 pub(crate) fn cpu_seconds(begin: &Reading, end: &Reading) -> Option<f64> {
     Some((end.usage.as_ref()?.cpu_seconds - begin.usage.as_ref()?.cpu_seconds).max(0.0))
 }
 
-/// CPU time of the threads whose names begin with `name`; a thread that did not exist at the beginning counts from
-/// zero.
+/// Returns the CPU time of the threads with names that start with `name`; a thread that is missing at the start counts
+/// from zero.
 pub(crate) fn of_threads(begin: &Usage, end: &Usage, name: &str) -> Option<f64> {
     let before = |thread: &ThreadUsage| {
         begin.threads.iter().find(|before| before.id == thread.id).map_or(0.0, |before| before.cpu_seconds)
@@ -317,7 +317,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::tests::args;
 
-    /// An actor with this exposition.
+    /// Returns an actor with this exposition.
     pub(crate) fn actor(exposition: &str) -> Reading {
         Reading {
             name: "actor-0".to_owned(),
@@ -327,12 +327,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// A learner with this exposition.
+    /// Returns a learner with this exposition.
     pub(crate) fn learner(exposition: &str) -> Reading {
         Reading { name: "learner".to_owned(), role: Role::Learner, ..actor(exposition) }
     }
 
-    /// A process of these threads: id, name, CPU time.
+    /// Returns the usage of a process with these threads: id, name, CPU time.
     pub(crate) fn usage(threads: &[(u64, &str, f64)]) -> Usage {
         let thread =
             |&(id, name, cpu_seconds): &(u64, &str, f64)| ThreadUsage { id, name: name.to_owned(), cpu_seconds };

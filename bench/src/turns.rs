@@ -1,11 +1,11 @@
-//! The number and the duration of the turns of each measurement, and the choice of the reported turn.
+//! Number and duration of turns per measurement, and choice of the reported turn.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// The choice of the reported turn.
+/// Choice of the reported turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Turn {
@@ -17,12 +17,12 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// Chooses among speeds.
+    /// Returns the chosen speed; `None` without speeds.
     pub(crate) fn speed(self, speeds: &[f64]) -> Option<f64> {
         self.of(speeds.to_vec(), |&speed| speed)
     }
 
-    /// Chooses among values by their speed; the median of an even number is the faster of the middle two.
+    /// Returns the value with the chosen speed; the median of an even number is the faster of the middle two.
     pub(crate) fn of<T>(self, mut values: Vec<T>, speed: impl Fn(&T) -> f64) -> Option<T> {
         values.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
         let index = match self {
@@ -32,25 +32,25 @@ impl Turn {
         (index < values.len()).then(|| values.swap_remove(index))
     }
 
-    /// Chooses among times, of which the shortest is the fastest.
+    /// Returns the chosen time; the shortest is the fastest.
     pub(crate) fn time(self, times: &[f64]) -> Option<f64> {
         self.of(times.to_vec(), |time| -time)
     }
 }
 
-/// The turns of the compared measurements, which alternate.
+/// Turns of the compared measurements, which alternate.
 #[derive(Debug, Clone, Copy, clap::Args, serde::Serialize)]
 pub struct Turns {
-    /// The duration of each measurement.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Number of turns of each measurement.
+    /// Turns of each measurement.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
-    /// The reported turn.
+    /// Turn to report.
     #[arg(long, value_enum, default_value_t)]
     pub turn: Turn,
-    /// The seed of all random draws, positions and weights.
+    /// Seed of all random draws, positions and weights.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -59,7 +59,7 @@ impl Turns {
     /// Returns the duration of one measurement.
     ///
     /// # Errors
-    /// Zero turns, or an invalid duration.
+    /// There are no turns, or the duration is invalid.
     pub(crate) fn time(&self) -> anyhow::Result<Duration> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         Duration::try_from_secs_f64(self.seconds).context("read --seconds")

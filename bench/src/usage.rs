@@ -1,4 +1,4 @@
-//! CPU time by thread and memory of a process, on Linux; elsewhere they are unknown.
+//! CPU time by thread and memory of a process, on Linux; unknown on other systems.
 
 use std::fs;
 use std::path::Path;
@@ -7,50 +7,50 @@ use std::time::Duration;
 
 use service::machine::listed_bytes;
 
-/// The resource usage of one process at one time.
+/// Resource usage of one process at one time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Usage {
-    /// CPU time of all its threads, including those that have ended.
+    /// CPU time of all threads, including threads that have exited.
     pub(super) cpu_seconds: f64,
-    /// The running threads.
+    /// Threads that are running, with CPU times.
     pub(super) threads: Vec<ThreadUsage>,
-    /// Its resident memory.
+    /// Resident memory of the process.
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// The CPU time of one thread.
+/// CPU time of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ThreadUsage {
     pub(super) id: u64,
-    /// The name, of at most fifteen characters; threads of a library have the name of the thread that started them.
+    /// Name, at most fifteen characters; library threads inherit the name of the starting thread.
     pub(super) name: String,
     pub(super) cpu_seconds: f64,
 }
 
-/// The usage of process `id` so far; `None` if the system does not report it.
+/// Returns the usage of process `id` so far; `None` if the system does not report it.
 pub(super) fn of(id: u32) -> Option<Usage> {
     in_folder(&Path::new("/proc").join(id.to_string()), ticks_per_second()?)
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process, in bytes.
 pub(super) fn memory(id: Option<u32>) -> Option<u64> {
     of(id?)?.memory_bytes
 }
 
-/// CPU time of a process so far.
+/// Returns the CPU time of a process so far, in seconds.
 pub(super) fn cpu_seconds(id: Option<u32>) -> Option<f64> {
     Some(of(id?)?.cpu_seconds)
 }
 
-/// The CPU time of a process since it had used `before`.
+/// Returns the CPU time of a process beyond `before`, in seconds.
 pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
     Some((cpu_seconds(id)? - before?).max(0.0))
 }
 
-/// The interval between two readings of the memory of a process.
+/// Interval between two readings of the memory of a process.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits for `work`, and returns its result and the greatest memory of a process that was seen meanwhile.
+/// Waits for `work`; returns the result, and the maximum memory of a process that was observed meanwhile.
 pub(super) async fn with_peak<T>(id: Option<u32>, work: impl Future<Output = T>) -> (T, Option<u64>) {
     let (mut work, mut peak, mut look) = (pin!(work), None, tokio::time::interval(MEMORY_INTERVAL));
     loop {
@@ -61,10 +61,10 @@ pub(super) async fn with_peak<T>(id: Option<u32>, work: impl Future<Output = T>)
     }
 }
 
-/// Reads the usage from the folder of a process in `/proc`.
+/// Reads the usage from the directory of a process in `/proc`.
 fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     let (_, ticks) = name_and_ticks(&fs::read_to_string(folder.join("stat")).ok()?)?;
-    // A thread that ends while it is read is skipped.
+    // A thread that exits during the reading is skipped.
     let threads = fs::read_dir(folder.join("task")).ok()?.flatten().filter_map(|entry| {
         let id = entry.file_name().to_str()?.parse().ok()?;
         let (name, ticks) = name_and_ticks(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
@@ -89,7 +89,7 @@ fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
 }
 
 fn ticks_per_second() -> Option<f64> {
-    // SAFETY: sysconf takes a plain number and reads nothing of ours.
+    // SAFETY: sysconf takes a plain number and reads no memory of this program.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     (ticks > 0).then_some(ticks as f64)
 }

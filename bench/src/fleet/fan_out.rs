@@ -14,10 +14,10 @@ use crate::report::{Report, Unit};
 use crate::script::Count;
 use crate::usage;
 
-/// Shares of the subscribers whose times are reported, beside the first one.
+/// Shares of the subscribers with reported times, in addition to the first subscriber.
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
-/// The moment at which a subscriber held a complete version, and the bytes it received.
+/// Time at which a subscriber held a complete version, and the received bytes.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     at: Instant,
@@ -27,7 +27,7 @@ struct Held {
 /// Subscribes every actor, then publishes every network once.
 ///
 /// # Errors
-/// A publisher that ends, a subscriber that never receives a version.
+/// A publisher exits, or a subscriber never receives a version.
 pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let (mut publisher, endpoint) = publisher::start(&args.networks, args.fetches, seed)?;
     let id = Some(publisher.id());
@@ -39,7 +39,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
     for actor in 0..args.actors {
         let name = format!("actor-{actor}");
         subscribers.spawn(follow(endpoint.clone(), name, opened.clone(), held_sender.clone()));
-        // One after the other: a server takes few new connections from one address at a time.
+        // One after the other: a server accepts few new connections from one address at a time.
         tokio::select! {
             opened = open.recv() => opened.context("every subscriber is gone")?,
             ended = subscribers.join_next() => return Err(end_reason(ended)),
@@ -52,7 +52,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let (memory, us) = (usage::memory(id), Some(std::process::id()));
         let (cpu, clients_cpu) = (usage::cpu_seconds(id), usage::cpu_seconds(us));
         let begun = Instant::now();
-        // It answers once the version is there, before subscribers have it.
+        // The publisher responds once the version exists, before subscribers have it.
         let Count { count: size_bytes } = publisher.ask(json!({}), PATIENCE)?;
         let all_hold_it = all_hold_it(args.actors, &mut held_receiver, &mut subscribers);
         let (held, memory_max) = usage::with_peak(id, all_hold_it).await;
@@ -76,41 +76,41 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
 const WEIGHTS: &str = "a version to every subscriber";
 const HELD: &str = "subscribers that hold the version";
 const ON_PAPER: &str = "a version over the publisher's link, computed";
-/// Networks between machines, in bits per second.
+/// Links between machines, in bits per second.
 const LINKS: [(&str, f64); 3] = [("1 Gbit/s", 1e9), ("10 Gbit/s", 10e9), ("25 Gbit/s", 25e9)];
 /// Threads of the publisher that serve sockets.
 const PUBLISHER_THREADS: f64 = 2.0;
-/// The default of `learner.publish_interval_seconds`.
+/// Default of `learner.publish_interval_seconds`.
 const PUBLISH_INTERVAL_SECONDS: f64 = 10.0;
 
-/// The measured delivery of one weights version to every subscriber.
+/// Measured delivery of one weights version to every subscriber.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FanOut {
     /// Bytes of the version.
     pub(super) size_bytes: u64,
-    /// Bytes that subscribers received.
+    /// Bytes received by all subscribers.
     pub(super) bytes_sent: u64,
-    /// Delivery times, ascending: a number of subscribers, and the seconds from the order to publish until that many
-    /// held the version. Includes the first subscriber and all of them.
+    /// Delivery times, ascending: a number of subscribers, and the seconds from the publish request until that many
+    /// held the version. Includes entries for the first subscriber and for all subscribers.
     pub(super) held: Vec<(usize, f64)>,
     /// CPU seconds of the publisher.
     pub(super) publisher_cpu_seconds: Option<f64>,
     /// CPU seconds of this process, which runs all subscribers.
     pub(super) clients_cpu_seconds: Option<f64>,
-    /// Resident memory of the publisher in bytes: before the delivery, and the maximum observed during it.
+    /// Resident memory of the publisher in bytes: before the delivery, and the observed maximum during delivery.
     pub(super) publisher_memory: (Option<u64>, Option<u64>),
 }
 
 impl FanOut {
-    /// Returns the seconds until this share of the subscribers, and at least the first one, held the version.
+    /// Returns the seconds until this share of the subscribers, and at least the first, held the version.
     pub(super) fn seconds(&self, share: f64) -> f64 {
         let all = self.held.last().map_or(0, |(count, _)| *count);
         let held = self.held.iter().find(|(count, _)| *count as f64 >= share * all as f64);
         held.map_or(f64::NAN, |(_, seconds)| *seconds)
     }
 
-    /// Computes the seconds to send a version to every subscriber over a link, and names the bottleneck: the link, or
-    /// the threads that serve sockets. It is the minimum interval between versions.
+    /// Computes the seconds to send a version to every subscriber over a link, which is the minimum interval between
+    /// versions. Also names the bottleneck: the link, or the threads that serve sockets.
     pub(super) fn delivery(&self, bits_per_second: f64) -> (f64, &'static str) {
         let link_seconds = 8.0 * self.bytes_sent as f64 / bits_per_second;
         match self.publisher_cpu_seconds.map(|seconds| seconds / PUBLISHER_THREADS) {
@@ -120,7 +120,7 @@ impl FanOut {
     }
 }
 
-/// Adds the delivery of a version, and its computed time over links between machines.
+/// Adds the delivery of a version, and the computed delivery time over links between machines.
 pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
     let us = |seconds: f64| 1e6 * seconds;
     let sent = fan_out.bytes_sent as f64;
@@ -179,7 +179,7 @@ async fn all_hold_it(
     Ok(held)
 }
 
-/// Returns the reason why a subscriber ended; a subscriber never ends by itself.
+/// Returns the reason why a subscriber stopped; subscribers never stop by themselves.
 fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     let error = match ended {
         Some(Ok(Err(error))) => error,
@@ -189,7 +189,7 @@ fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::E
     error.context("a subscriber ended")
 }
 
-/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand copies of a
+/// Acts as a subscriber on the wire, over a separate connection, without keeping the bytes: a thousand copies of a
 /// large network would not fit in the memory of one machine.
 async fn follow(
     endpoint: String,
@@ -212,8 +212,8 @@ async fn follow(
     Ok(())
 }
 
-/// Computes the seconds from `begun` until the first subscriber, and until each of [`SHARES`], held the version, with
-/// the number of subscribers. `held` is ascending.
+/// Computes the seconds from `begun` until the first subscriber, and each share in [`SHARES`], held the version;
+/// returns them with the number of subscribers. `held` is ascending.
 fn quantiles(begun: Instant, held: &[Held]) -> Vec<(usize, f64)> {
     let counts = SHARES.iter().map(|share| (held.len() as f64 * share).ceil() as usize);
     let mut counts: Vec<usize> = std::iter::once(1).chain(counts).filter(|&count| count > 0).collect();

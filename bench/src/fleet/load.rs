@@ -10,40 +10,41 @@ use crate::report::{Report, Unit, Value, bytes, number, percentiles_us, value_of
 use crate::server_process::ServerProcess;
 use crate::usage;
 
-/// The deadline of every wait.
+/// Deadline of every wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
-/// The interval between two checks of the connections.
+/// Interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The load of many actors, simulated by one process.
+/// Load of many simulated actors in one process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LoadArgs {
-    /// Number of actors that this process simulates, each with a connection to the replay server and one to the
-    /// publisher; 0 for none.
+    /// Number of simulated actors; 0 for none.
+    ///
+    /// Each actor has a connection to the replay server and one to the publisher.
     #[arg(long, default_value_t = 1_000)]
     pub actors: usize,
-    /// Steps of a trajectory.
+    /// Steps per trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
     /// Trajectories that each actor inserts per second.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
-    /// The duration of the measurement of each rate.
+    /// Duration of the measurement at each rate, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
-    /// Networks whose weights are sent to all actors, each BLOCKSxCHANNELS for Connect Four.
+    /// Networks with weights to send to all actors, each BLOCKSxCHANNELS for Connect Four.
     #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
     pub networks: Vec<[usize; 2]>,
-    /// Subscribers that the publisher sends to at once [default: as many as a learner does].
+    /// Subscribers that the publisher serves at once [default: as a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
 }
 
 impl LoadArgs {
-    /// Checks the numbers before minutes are spent on measuring.
+    /// Checks the values before minutes are spent on measuring.
     ///
     /// # Errors
-    /// Names the invalid option.
+    /// An option is invalid; the error names it.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
         ensure!(self.rates.iter().all(is_rate), "--rates must be above 0");
@@ -61,7 +62,7 @@ const REPLAY_CORES: &str = "cores of replay server";
 /// Connects all actors, then inserts at every rate.
 ///
 /// # Errors
-/// A process that is not built or dies, a server that does not answer.
+/// A process is not built or dies, or a server does not respond.
 pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let games = &Games::new(args.steps, seed)?;
     describe(report, args, games.mean_wire_bytes());
@@ -102,7 +103,7 @@ pub(super) fn describe(report: &mut Report, args: &LoadArgs, trajectory_bytes: f
     ));
 }
 
-/// Adds the time until all connections to a server were open, and its memory before and after.
+/// Adds the time until all connections to a server were open, and the server memory before and after.
 pub(super) fn add_connections(
     report: &mut Report,
     to: &str,
@@ -118,7 +119,7 @@ pub(super) fn add_connections(
         .value("per connection", Unit::Bytes, per_connection(before, after, count));
 }
 
-/// Computes the memory per connection.
+/// Computes the memory per connection, in bytes.
 pub(super) fn per_connection(before: Option<u64>, after: Option<u64>, connections: usize) -> Option<f64> {
     let grown = after?.saturating_sub(before?);
     (connections > 0).then(|| grown as f64 / connections as f64)
@@ -128,7 +129,7 @@ pub(super) fn known(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
-/// Adds the inserts by rate, and the number of inserts per CPU second of the replay server at its highest throughput.
+/// Adds the inserts by rate, and the inserts per CPU second of the replay server at the highest throughput.
 pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
     for (rate, values) in by_rate {
         report.at(INSERTS, &[("wanted per actor and second", rate)]).values(values);

@@ -1,6 +1,5 @@
-//! Serves weights as a learner does, in a separate process so that its memory and CPU time can be measured: the
-//! service, the server and the version store of the learner, with networks of random weights. Each request makes it
-//! publish.
+//! Serves weights as a learner does, with the service, server and version store of the learner, and networks of random
+//! weights. Runs in a separate process, so that memory and CPU time can be measured. Each request publishes a version.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -19,31 +18,31 @@ use crate::network::{numbers, random_weights};
 use crate::own_process;
 use crate::script::{self, Script};
 
-/// Versions kept, as many as the learner keeps by default.
+/// Versions kept, as by default in the learner.
 const KEPT: usize = 4;
-/// Threads for sockets, as many as in every process.
+/// Threads for sockets, as in every process.
 const WORKERS: usize = 2;
-/// The subcommand with which this program starts itself as a publisher.
+/// Subcommand with which this program starts itself as a publisher.
 pub const COMMAND: &str = "publisher";
 
-/// Options of `zerofleet bench publisher`.
+/// Options of `zerofleet-bench publisher`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Networks to publish in turn, one for each line of standard input.
     #[arg(long, value_delimiter = ',', value_parser = tower)]
     pub networks: Vec<[usize; 2]>,
-    /// Fetches served at once [default: as many as a learner serves].
+    /// Fetches served at once [default: as a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
-    /// The seed of the random weights.
+    /// Seed of the random weights.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Serves until standard input ends. Answers with the address, and then with the size of each published version.
+/// Serves until standard input closes. Responds with the address, and then with the size of each published version.
 ///
 /// # Errors
-/// A network that cannot be built, a port that cannot be opened.
+/// A network cannot be built, or a port cannot be opened.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     ensure!(!args.networks.is_empty(), "--networks must name at least one");
     service::descriptors::raise_limit();
@@ -67,13 +66,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     runtime.block_on(serving)?.context("serve weights")
 }
 
-/// Parses the size of a network for Connect Four: residual blocks and channels.
+/// Parses the network size for Connect Four: residual blocks and channels.
 pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
     let size = numbers(text).filter(|size| !size.contains(&0));
     size.ok_or_else(|| format!("`{text}` is not a network: write BLOCKSxCHANNELS, such as 6x64"))
 }
 
-/// The size of a network as [`tower`] parses it.
+/// Formats a network size as [`tower`] parses it.
 pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
     format!("{blocks}x{channels}")
 }
@@ -84,13 +83,13 @@ fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
     made.with_context(|| format!("make a network of {}", tower_name(network)))
 }
 
-/// The first answer of a publisher.
+/// First response of a publisher.
 #[derive(Debug, Deserialize)]
 struct Started {
     endpoint: String,
 }
 
-/// Starts this program again as a publisher, and returns the address of the publisher too.
+/// Starts this program again as a publisher, and also returns the address of the publisher.
 ///
 /// # Errors
 /// The process cannot be started, or prints no address.

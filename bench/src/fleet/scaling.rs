@@ -9,52 +9,53 @@ use crate::report::{Report, Unit, Value, time, value_of};
 use crate::training_run::{self, RunArgs, Window};
 use fleet::{Rating, Role};
 
-/// The measurement of fleets of real actors.
+/// Measurement of real fleets.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScalingArgs {
     /// Numbers of actor processes; 0 measures none.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     pub scale: Vec<usize>,
-    /// The game that the actors play.
+    /// Game that the actors play.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// The time that the simulated evaluator takes for a batch.
+    /// Time of the simulated evaluator for a batch, in microseconds.
     #[arg(long, default_value_t = 10_000)]
     pub delay_us: u64,
-    /// Games of each actor, in one thread; also the positions of a batch.
+    /// Games per actor, in one thread; also the positions per batch.
     #[arg(long, default_value_t = 64)]
     pub games: usize,
-    /// Simulations of every search.
+    /// Simulations per search.
     #[arg(long, default_value_t = 16)]
     pub simulations: u32,
-    /// The duration of the measurement of each fleet.
+    /// Duration of the measurement of each fleet, in seconds.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// The wait between the first training step and the measurement, because all games of a fleet begin at the same
-    /// time.
+    /// Seconds between the first training step and the measurement.
+    ///
+    /// The wait is needed because all games of a fleet start at the same time.
     #[arg(long, default_value_t = 10.0)]
     pub warm_up_seconds: f64,
-    /// Number of measurements of each fleet, of which the median is reported.
+    /// Measurements of each fleet; the median is reported.
     #[arg(long, default_value_t = 1)]
     pub repeats: usize,
-    /// Overrides one key of the fleets' run file; may be given many times.
+    /// Override one key of the fleets' run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 }
 
 impl ScalingArgs {
-    /// Checks the numbers before minutes are spent on measuring.
+    /// Checks the values before minutes are spent on measuring.
     ///
     /// # Errors
-    /// Names the invalid option.
+    /// An option is invalid; the error names it.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         ensure!(self.games > 0 && self.simulations > 0, "--games and --simulations must be at least 1");
         training_run::times(self.seconds, self.warm_up_seconds).map(drop)
     }
 
-    /// The smallest network: a learner with so little to train is never the bottleneck by itself, and the report shows
-    /// how busy it is.
+    /// The smallest network: a learner with so little to train is never the bottleneck. The report shows how busy the
+    /// learner is.
     const NETWORK: &str = "1x8";
 
     fn run(&self, actors: usize, folder: Option<&Path>, seed: u64) -> RunArgs {
@@ -64,7 +65,7 @@ impl ScalingArgs {
             "actor.kernel=simulated".to_owned(),
             format!("actor.simulated_delay_us={delay_us}"),
             "actor.threads=1".to_owned(),
-            // A cache hit would take no time, and a longer run has more of them.
+            // A cache hit would take no time, and the hit rate grows during a run.
             "actor.cache_positions=0".to_owned(),
             format!("selfplay.games={games}"),
             format!("selfplay.full_simulations={simulations}"),
@@ -95,7 +96,7 @@ pub(super) const INSERTS_PER_SECOND: &str = "inserts/s";
 /// Measures one fleet at a time; each repeat measures all sizes in turn.
 ///
 /// # Errors
-/// A process that dies or is not built, an invalid setting.
+/// A process dies or is not built, or a setting is invalid.
 pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let fleets: BTreeSet<usize> = args.scale.iter().copied().filter(|&actors| actors > 0).collect();
     let mut turns = vec![Vec::new(); fleets.len()];
@@ -151,7 +152,7 @@ pub(super) fn scale(window: &Window, actors: usize) -> Vec<Value> {
     let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
     // In the remaining time, the learner waits for samples.
     let learner_busy = learner("train").zip(learner("publish")).map(|(train, publish)| train + publish);
-    // A share of the time of the self-play threads, one in each actor.
+    // A share of the time of the self-play threads, one per actor.
     let held_up = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
     let held_up = per_second(held_up).map(|share| share / actors as f64);
     // An actor has no such metric before the first acknowledgement.

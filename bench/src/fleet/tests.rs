@@ -20,7 +20,7 @@ fn fleet(actors: usize, inserts_per_second: f64) -> (usize, Vec<Value>) {
     (actors, speeds)
 }
 
-/// A report of made-up numbers.
+/// Returns a report with made-up numbers.
 fn report(line: &str) -> Report {
     let args = args::<Args>(line);
     let mut report = Report::new("fleet", "A fleet of actors");

@@ -5,16 +5,16 @@ use super::workload::{Kind, VECTOR_OPERATION};
 use crate::report::{in_unit, time};
 use crate::series::{Speed, Speeds};
 
-/// Share of the greatest speed that counts as equally good: a larger size must gain more than the variation between
-/// turns, because its latency is higher.
+/// Share of the greatest speed that counts as equally good: a larger size has a higher latency, and must gain more than
+/// the variation between turns.
 const AS_GOOD: f64 = 0.95;
 
-/// Divides the speed by that of the fastest setting of the CPU at the same size, if there is one.
+/// Divides the speed by that of the fastest CPU setting at the same size, if there is one.
 pub(super) fn speed_up(settings: &[Speeds<Setting>], speed: &Speed) -> Option<f64> {
     Some(speed.per_second / on_cpu(settings).filter_map(|cpu| cpu.at(speed.size)).max_by(f64::total_cmp)?)
 }
 
-/// Describes the recommended setting, and the size from which on each accelerator is faster than the CPU.
+/// Describes the recommended setting, and from which size on each accelerator is faster than the CPU.
 pub(super) fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
     let Some((setting, speed)) = recommended(settings) else { return "Nothing was measured.".to_owned() };
     let (at_size, latency, metric) = (at(kind, speed.size), time(speed.latency_us), kind.metric);
@@ -51,8 +51,8 @@ fn recommended(settings: &[Speeds<Setting>]) -> Option<(&Setting, &Speed)> {
     as_good.min_by(|(_, a), (_, b)| a.size.cmp(&b.size).then(b.per_second.total_cmp(&a.per_second)))
 }
 
-/// Returns each accelerator, in its faster precision, with the smallest size from which on it is faster than every
-/// setting of the CPU; `None` if it is not faster at the largest size.
+/// Returns each accelerator, in the faster precision, with the smallest size from which on it is faster than every CPU
+/// setting; `None` if it is not faster at the largest size.
 fn wins(settings: &[Speeds<Setting>]) -> Vec<(&str, Option<usize>)> {
     let measured = settings.iter().filter(|of| !of.speeds.is_empty());
     let mut devices: Vec<&str> = measured.filter_map(|of| of.label.accelerator.as_deref()).collect();
@@ -72,8 +72,8 @@ fn wins_from(settings: &[Speeds<Setting>], device: &str) -> Option<usize> {
     sizes.into_iter().rev().take_while(wins).last()
 }
 
-/// Returns the speed of the CPU at a size. If that size was left out for taking too long, the nearest smaller size is
-/// used: a CPU can evaluate a large batch as several smaller ones.
+/// Returns the speed of the CPU at a size. If that size was left out for taking too long, uses the nearest smaller
+/// size: a CPU can evaluate a large batch as several smaller batches.
 fn cpu_at_most(settings: &[Speeds<Setting>], size: usize) -> Option<f64> {
     let measured = on_cpu(settings).flat_map(|of| &of.speeds).map(|speed| speed.size);
     let nearest = measured.filter(|&measured| measured <= size).max()?;
@@ -89,12 +89,12 @@ pub(super) mod tests {
     use super::*;
     use crate::series::tests::made_up as setting;
 
-    /// libtorch with one thread.
+    /// Returns the setting of libtorch with one thread.
     fn libtorch(device: Device, precision: Precision) -> Setting {
         Setting::new(device, "libtorch", precision, Split::SINGLE)
     }
 
-    /// The CPU kernel, libtorch on the CPU without its largest batch, and a GPU that needs large batches.
+    /// Returns the CPU kernel, libtorch on the CPU without the largest batch, and a GPU that needs large batches.
     pub(in super::super) fn settings() -> Vec<Speeds<Setting>> {
         let mut refused = setting(libtorch(Device::Cuda(0), Precision::F32), &[(1, 500.0), (64, 10_000.0)]);
         refused.not_measured = Some("size 1024: out of memory".to_owned());

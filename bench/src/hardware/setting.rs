@@ -2,18 +2,18 @@ use std::fmt;
 
 use network_torch::{Device, Precision};
 
-/// A device, an engine, a precision, and the use of cores.
+/// A device, an engine, a precision, and a split over cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     name: String,
-    /// The accelerator as written in the configuration: `cuda`, `cuda:1`, `mps`; `None` on the CPU.
+    /// Accelerator as written in the configuration: `cuda`, `cuda:1`, `mps`; `None` on the CPU.
     pub(super) accelerator: Option<String>,
 }
 
-/// The use of a CPU's cores.
+/// Use of CPU cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
-    /// Number of evaluators that compute in parallel, each with a batch of its own.
+    /// Number of evaluators that compute in parallel, each with a separate batch.
     pub(super) evaluators: usize,
     /// Threads over which each evaluator distributes an operation.
     pub(super) threads: usize,
@@ -33,14 +33,15 @@ impl Split {
 }
 
 impl Setting {
-    /// Creates a setting; `engine` is `libtorch` or a path of the CPU kernel, whose name may include its precision.
+    /// Creates a setting; `engine` is `libtorch` or a path of the CPU kernel, with a name that may include the
+    /// precision.
     pub(super) fn new(device: Device, engine: &str, precision: Precision, split: Split) -> Self {
         let (device_name, precision) = (network_torch::device_name(device), precision.to_string());
         let mut name = format!("{device_name} {engine}");
         if !engine.ends_with(&precision) {
             name += &format!(" {precision}");
         }
-        // On an accelerator there is always one thread, which waits for the device.
+        // An accelerator always has one thread, which waits for the device.
         name += &match split {
             _ if device != Device::Cpu => String::new(),
             Split { evaluators: 1, threads: 1 } => ", 1 thread".to_owned(),

@@ -15,29 +15,29 @@ use crate::report::Unit;
 use crate::series::{Series, Work};
 use crate::threads;
 
-/// Duration of a burst of independent calls, of which only the last one is waited for. The cost of waiting, some
-/// hundredths of a millisecond on an accelerator, then does not distort the measured rate.
+/// Duration of a burst: independent calls with a wait only for the last. Waiting costs some hundredths of a millisecond
+/// on an accelerator, and then does not distort the measured rate.
 const BURST: Duration = Duration::from_millis(2);
 
-/// A computation that is measured.
+/// A computation to measure.
 #[derive(Debug)]
 pub(super) enum Workload {
     /// An operation on square matrices or vectors.
     Operation(Operation),
-    /// The residual tower of AlphaZero, with its weights as they would be published.
+    /// Residual tower of AlphaZero, with the weights as published.
     Tower(NetworkSize, Vec<u8>),
-    /// A dense network as in MuZero.
+    /// Dense network as in MuZero.
     Dense(DenseShape),
 }
 
-/// The kind of a workload, which determines the meaning of its sizes and speeds.
+/// Kind of a workload, which determines the meaning of sizes and speeds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    /// The name of its sizes.
+    /// Name of the sizes.
     pub(super) sizes: &'static str,
-    /// The metric of its speeds.
+    /// Metric of the speeds.
     pub(super) metric: &'static str,
-    /// The unit of its speeds.
+    /// Unit of the speeds.
     pub(super) unit: Unit,
 }
 
@@ -48,25 +48,25 @@ pub(super) const VECTOR_OPERATION: Kind = Kind { sizes: "elements", metric: "byt
 /// Networks: sizes are positions of a batch, speeds are evaluations.
 pub(super) const NETWORK: Kind = Kind { sizes: "batch", metric: "evaluations/s", unit: Unit::PerSecond };
 
-/// The devices and threads that are measured.
+/// Devices and threads to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
-    /// The devices, the CPU first.
+    /// Devices, the CPU first.
     pub(super) devices: Vec<Device>,
     /// Threads of the CPU, in settings with more than one.
     pub(super) threads: usize,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     pub(super) seed: u64,
 }
 
-/// The precisions of libtorch.
+/// Precisions of libtorch.
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 impl Workload {
-    /// Creates a residual tower of random weights, which depend on the seed alone.
+    /// Creates a residual tower with random weights, which depend on the seed alone.
     ///
     /// # Errors
-    /// An invalid size of a network.
+    /// The network size is invalid.
     pub(super) fn tower(size: NetworkSize, seed: u64) -> anyhow::Result<Self> {
         Ok(Self::Tower(size, Network::new(&size.architecture(), Device::Cpu, seed)?.to_safetensors()?))
     }
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// Returns a series for every setting; a setting that cannot compute this workload has the reason.
+    /// Returns a series for every setting; a setting that cannot compute this workload holds the reason.
     pub(super) fn series(&self, means: &Means) -> Vec<Series<Setting>> {
         let libtorch = |device, precision, split: Split| {
             let work = self.libtorch(device, precision, split, means.seed);
@@ -113,7 +113,7 @@ impl Workload {
                 units: Box::new(move |size| operation.units(size, precision)),
                 rate: Box::new(move |size, time| {
                     network_torch::set_threads(threads);
-                    // The operands are allocated anew each time, so that only those of one size are in memory.
+                    // The operands are allocated anew each time, so that memory holds only one size.
                     let operands = Operands::new(operation, size, device, precision, seed)?;
                     in_bursts(operands, time, |operands, times| Ok(operands.operate(times)?))
                 }),
@@ -131,7 +131,7 @@ impl Workload {
     }
 }
 
-/// Evaluations by dense networks, each in a thread of its own.
+/// Evaluates with dense networks, each in a separate thread.
 fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
     Work::of_size(move |size, time| {
         network_torch::set_threads(threads);
@@ -150,8 +150,8 @@ fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, see
     })
 }
 
-/// Measures the calls/s of `call`, which makes the given number of calls and waits for the last one. The number grows
-/// until the calls take about as long as [`BURST`].
+/// Measures the calls/s of `call`, which makes the given number of calls and waits for the last. The number grows until
+/// the calls take about as long as [`BURST`].
 fn in_bursts<S: Send>(
     state: S,
     time: Duration,
@@ -167,7 +167,7 @@ fn in_bursts<S: Send>(
     })
 }
 
-/// Returns the series of the CPU kernel on its fastest available path in each precision, with one evaluator and with
+/// Returns the series of the CPU kernel on the fastest available path in each precision, with one evaluator and with
 /// one per thread.
 fn kernels(architecture: &Architecture, bytes: &[u8], means: &Means) -> Vec<Series<Setting>> {
     let available = fastest_first(&mut Instant::now);

@@ -11,32 +11,32 @@ use crate::network::random_positions;
 use crate::series::Speeds;
 use crate::{Turn, threads};
 
-/// Duration of the measurement of the layers, as a share of the time of a measurement.
+/// Duration of the layer measurement, as a share of a turn's duration.
 const LAYERS_SHARE: f64 = 0.25;
 /// Rounds of a burst, which take some tenths of a millisecond.
 const BURST_ROUNDS: usize = 100_000;
-/// The library of the CPU kernel.
+/// Library of the CPU kernel.
 const KERNEL: &str = "kernel";
-/// The libraries that the kernel is compared with.
+/// Libraries to compare the kernel with.
 const OTHERS: [&str; 3] = ["libtorch", "openvino", "onnxruntime"];
 
 /// An engine that evaluates positions on the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Engine {
-    /// The name in reports: the path of the kernel, or library and precision.
+    /// Name in reports: the path of the kernel, or library and precision.
     pub(super) name: String,
-    /// Its library.
+    /// Name of the library.
     library: &'static str,
-    /// The precision of its products; `None` for integers.
+    /// Precision of the products; `None` for integers.
     precision: Option<Precision>,
 }
 
 impl Engine {
-    /// The engines that Python runs; onnxruntime computes in float32 only.
+    /// Engines that Python runs; onnxruntime computes in float32 only.
     pub(super) const PEERS: [(&str, Precision); 3] =
         [("openvino", Precision::Bf16), ("openvino", Precision::F32), ("onnxruntime", Precision::F32)];
 
-    /// Returns the kernel on one of its paths.
+    /// Returns the kernel on one path.
     pub(super) fn kernel(path: KernelVariant) -> Self {
         let precision = if path.is_bf16() { Precision::Bf16 } else { Precision::F32 };
         Self { name: path.to_string(), library: KERNEL, precision: (!path.is_int8()).then_some(precision) }
@@ -48,8 +48,9 @@ impl Engine {
     }
 }
 
-/// Compares the kernel on the path `chosen` with every other library in its faster precision; and if that path
-/// multiplies bfloat16, the fastest float32 path with the others in float32. Returns one sentence per comparison.
+/// Compares the kernel on the path `chosen` with every other library in the faster precision. If that path multiplies
+/// bfloat16, also compares the fastest float32 path with the other libraries in float32. Returns one sentence per
+/// comparison.
 pub(super) fn ratios(engines: &[Speeds<Engine>], chosen: Option<&str>) -> Vec<String> {
     let chosen = engines.iter().find(|engine| Some(engine.label.name.as_str()) == chosen);
     let is_bf16 = |engine: &&Speeds<Engine>| engine.label.precision == Some(Precision::Bf16);
@@ -65,7 +66,8 @@ pub(super) fn ratios(engines: &[Speeds<Engine>], chosen: Option<&str>) -> Vec<St
         .collect()
 }
 
-/// Evaluations/s of the kernel over those of the fastest engine of a library; `None` if that was not measured.
+/// Returns the kernel's evaluations/s relative to the fastest engine of a library; `None` if no engine of the library
+/// was measured.
 fn ratio(
     engines: &[Speeds<Engine>],
     kernel: &Speeds<Engine>,
@@ -87,7 +89,7 @@ fn ratio(
     Some(text)
 }
 
-/// The engines of a library, in one precision or any.
+/// Returns the engines of a library, in one precision or any.
 fn of<'a>(
     engines: &'a [Speeds<Engine>],
     library: &'static str,
@@ -98,19 +100,19 @@ fn of<'a>(
     })
 }
 
-/// The parts of a network whose time is measured.
+/// Parts of a network with measured times.
 pub(super) const LAYERS: [&str; 5] =
     ["observations", "stem", "a block", "convolution of the heads", "layers of the heads"];
-/// The index of the residual blocks in [`LAYERS`].
+/// Index of the residual blocks in [`LAYERS`].
 const BLOCKS: usize = 2;
 
-/// The measured upper bound of a path of the kernel, and the times of its layers.
+/// Measured upper bound and layer times of a kernel path.
 pub(super) struct Path {
     variant: KernelVariant,
     pub(super) tower: Arc<Tower>,
-    /// Multiply-adds/s from registers alone, over all threads, of every turn.
+    /// Multiply-adds/s from registers alone, over all threads, for every turn.
     peaks: Vec<f64>,
-    /// By batch size, the microseconds of a position in each of [`LAYERS`], of every turn.
+    /// By batch size, microseconds per position in each of [`LAYERS`], for every turn.
     layers: BTreeMap<usize, [Vec<f64>; LAYERS.len()]>,
 }
 
@@ -126,7 +128,7 @@ impl Path {
         Ok(())
     }
 
-    /// Measures one turn of the time that one thread spends in each of [`LAYERS`], while the others work too.
+    /// Measures one turn of the time per thread in each of [`LAYERS`], with all threads at work.
     pub(super) fn measure_layers(
         &mut self,
         size: usize,
@@ -149,18 +151,18 @@ impl Path {
         Ok(())
     }
 
-    /// Returns the multiply-adds/s from registers alone of the reported turn.
+    /// Returns the multiply-adds/s from registers alone in the reported turn.
     pub(super) fn peak(&self, turn: Turn) -> Option<f64> {
         turn.speed(&self.peaks)
     }
 
-    /// Returns, by batch size, the microseconds of a position in each of [`LAYERS`] of the reported turn.
+    /// Returns the microseconds per position in each of [`LAYERS`], by batch size, in the reported turn.
     pub(super) fn layers(&self, turn: Turn) -> Vec<(usize, [Option<f64>; LAYERS.len()])> {
         self.layers.iter().map(|(&size, turns)| (size, turns.each_ref().map(|turns| turn.time(turns)))).collect()
     }
 }
 
-/// The state of a thread that measures the time of each layer.
+/// State of a thread that measures the time of each layer.
 struct Watcher {
     evaluator: TowerEvaluator,
     batch: Batch,
@@ -192,7 +194,7 @@ pub(super) mod tests {
 
     const CHOSEN: &str = "avx512-bf16";
 
-    /// Two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
+    /// Returns two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
     pub(in super::super) fn engines() -> Vec<Speeds<Engine>> {
         let mut missing = made_up(Engine::other("onnxruntime", Precision::F32), &[]);
         missing.not_measured = Some("it ended".to_owned());

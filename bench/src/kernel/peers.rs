@@ -1,6 +1,6 @@
-//! The engines that Python runs: OpenVINO and onnxruntime, in a virtual environment of their own.
+//! Engines that Python runs: OpenVINO and onnxruntime, in a separate virtual environment.
 //!
-//! A missing or failing engine is reported with its reason; it never fails the benchmark.
+//! A missing or failing engine is reported with the reason; it never fails the benchmark.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,24 +16,24 @@ use crate::python;
 use crate::script::Script;
 
 const SCRIPT: &str = include_str!("peers.py");
-/// The longest time for an answer beyond the measured time: large networks are built and compiled first.
+/// Maximum wait for a response beyond the measured time: large networks are built and compiled first.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A script that measures on request.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// The versions of the engines.
+    /// Versions of the engines.
     pub(super) versions: String,
     script: Script,
 }
 
-/// The first answer of the script.
+/// First response of the script.
 #[derive(Debug, Deserialize)]
 struct Hello {
     versions: String,
 }
 
-/// An answer of the script to a request.
+/// Response of the script to a request.
 #[derive(Debug, Deserialize)]
 struct Answer {
     evaluations_per_second: Option<f64>,
@@ -43,7 +43,7 @@ impl Peers {
     /// Starts the script with the Python environment in `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// The step that failed, in words.
+    /// A step fails; the error describes it.
     pub(super) fn start(folder: &Path, threads: usize, seed: u64) -> anyhow::Result<Self> {
         let python = environment(folder)?;
         let script = folder.join("peers.py");
@@ -53,7 +53,7 @@ impl Peers {
         Self::converse(command)
     }
 
-    /// Starts `command` and waits for its line of versions.
+    /// Starts `command` and waits for the line with the versions.
     fn converse(command: Command) -> anyhow::Result<Self> {
         let (script, Hello { versions }) = Script::start(command, PATIENCE)?;
         Ok(Self { versions, script })
@@ -62,7 +62,7 @@ impl Peers {
     /// Measures the evaluations/s of an engine of the script, such as `openvino bf16`, over all threads.
     ///
     /// # Errors
-    /// The error of the engine or of the script.
+    /// The engine or the script fails.
     pub(super) fn measure(
         &mut self,
         engine: &str,
@@ -76,7 +76,7 @@ impl Peers {
     }
 }
 
-/// A request to the script.
+/// Builds a request to the script.
 fn request(engine: &str, architecture: &Architecture, batch: usize, time: Duration) -> Value {
     let Architecture { blocks, channels, planes, height, width, actions, .. } = architecture;
     let network = json!({
@@ -89,7 +89,7 @@ fn request(engine: &str, architecture: &Architecture, batch: usize, time: Durati
 fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     let python = python::environment(folder)?;
     install(&python, &["numpy", "onnx"])?;
-    // Either can be measured without the other; the script reports the missing one.
+    // Each can be measured without the other; the script reports the missing package.
     let found = ["openvino", "onnxruntime"].map(|package| install(&python, &[package]));
     match found {
         [Err(error), Err(_)] => Err(error),
@@ -97,7 +97,7 @@ fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Installs the packages unless they can be imported; the name of each is also its import name.
+/// Installs the packages unless they can be imported; package names equal import names.
 fn install(python: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let import = format!("import {}", packages.join(", "));
     if python::run(Command::new(python).args(["-c", &import]), "import").is_ok() {

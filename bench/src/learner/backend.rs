@@ -1,4 +1,4 @@
-//! The backends that take training steps: the kernels of the CPU and libtorch in this process, and PyTorch in another.
+//! Backends for training steps: the CPU kernels and libtorch in this process, and PyTorch in another process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::pytorch::{self, PyTorch};
 use super::steps::{CHECKED_STEPS, FirstSteps};
 use crate::series::Work;
 
-/// A backend that takes training steps.
+/// A backend for training steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
     /// The kernels of this project.
@@ -32,17 +32,17 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// A backend that has taken its first steps, which allocate memory and compile.
+/// A backend after the first steps, which allocate memory and compile.
 pub(super) struct Prepared {
     /// Calls are training steps, units are positions.
     pub(super) work: Work,
     pub(super) first_steps: FirstSteps,
-    /// The instructions or the memory format that it computes with.
+    /// Instructions or memory format in use.
     pub(super) details: String,
 }
 
 impl Backend {
-    /// Returns whether PyTorch takes the steps.
+    /// Returns true if PyTorch takes the steps.
     pub(super) fn is_pytorch(self) -> bool {
         matches!(self, Self::Pytorch | Self::PytorchCompile)
     }
@@ -50,7 +50,7 @@ impl Backend {
     /// Makes a trainer and takes the first steps.
     ///
     /// # Errors
-    /// The reason why it cannot train the network.
+    /// The backend cannot train the network; the error gives the reason.
     pub(super) fn prepare(self, inputs: &Inputs, python: &Path) -> anyhow::Result<Prepared> {
         match self {
             Self::Kernels => kernels(inputs),
@@ -74,10 +74,10 @@ fn kernels(inputs: &Inputs) -> anyhow::Result<Prepared> {
     Ok(Prepared { work, first_steps, details })
 }
 
-/// Takes a training step by the kernels.
+/// Takes a training step with the kernels.
 ///
 /// # Errors
-/// Examples or losses that the trainer rejects.
+/// The trainer rejects the examples or losses.
 pub(super) fn kernel_step(trainer: &mut training_cpu::Trainer, examples: &Examples) -> anyhow::Result<Losses> {
     trainer.queue(examples, &mut Instant::now)?;
     Ok(trainer.collect().context("no step is queued")??.losses)
@@ -86,7 +86,7 @@ pub(super) fn kernel_step(trainer: &mut training_cpu::Trainer, examples: &Exampl
 fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
     let Inputs { case, architecture, seed, .. } = inputs;
     network_torch::set_threads(case.threads);
-    // With `auto`, libtorch would leave stem and blocks to the kernel on matrix tiles where a CPU has these.
+    // With `auto`, libtorch would leave stem and blocks to the matrix-tile kernel on CPUs that support it.
     let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..inputs.settings.clone() };
     let network = Network::to_train(architecture, &settings, Device::Cpu, *seed)?;
     let mut trainer = network_torch::Trainer::new(network, settings)?;
@@ -107,7 +107,7 @@ fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Resul
     Ok(Prepared { work, first_steps: started.first_steps, details })
 }
 
-/// Takes steps for this time, at least one.
+/// Takes steps for `time`, at least one; returns steps per second.
 pub(super) fn steps_per_second<T>(time: Duration, mut step: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
     let (mut steps, begun) = (0_u32, Instant::now());
     loop {

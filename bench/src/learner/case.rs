@@ -4,11 +4,11 @@ use network_torch::Precision;
 
 use crate::network::NetworkSize;
 
-/// The conditions under which backends are compared.
+/// Network, batch size, precision and threads of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) network: NetworkSize,
-    /// Positions of a training step.
+    /// Positions per training step.
     pub(super) batch: usize,
     pub(super) precision: Precision,
     pub(super) threads: usize,

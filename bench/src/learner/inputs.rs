@@ -1,4 +1,4 @@
-//! The inputs of all backends of a case: the network, its first weights, a batch and the settings of the training.
+//! The inputs of all backends of a case: network, first weights, batch and training settings.
 
 use std::path::{Path, PathBuf};
 
@@ -12,26 +12,26 @@ use weights::Architecture;
 use super::case::Case;
 use crate::output;
 
-/// Share of the values of an observation that are 1.
+/// Share of observation values that are 1.
 const OCCUPIED: f64 = 0.3;
-/// Share of legal actions, beside the first one.
+/// Share of legal actions, not counting the first, which is always legal.
 const LEGAL: f64 = 0.7;
 /// Share of positions with a policy target, as with playout cap randomisation.
 const WITH_POLICY: f64 = 0.75;
 
-/// The inputs of all backends of a case.
+/// Inputs of all backends of a case.
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) case: Case,
     pub(super) architecture: Architecture,
-    /// The learning rate is constant, so that the first steps change the weights.
+    /// Training settings with a constant learning rate, so that the first steps change the weights.
     pub(super) settings: TrainerSettings,
-    /// The seed of the first weights.
+    /// Seed of the first weights.
     pub(super) seed: u64,
     pub(super) examples: Examples,
-    /// A safetensors file of the first weights.
+    /// Safetensors file with the first weights.
     pub(super) weights: PathBuf,
-    /// A file of the batch: observations, policies, legal actions, results and policy weights, all as float32.
+    /// File with the batch: observations, policies, legal actions, results and policy weights, all as float32.
     pub(super) batch: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Inputs {
     /// Makes weights and a batch, and writes both to files in `folder`.
     ///
     /// # Errors
-    /// A network that cannot be built, files that cannot be written.
+    /// A network cannot be built, or files cannot be written.
     pub(super) fn new(case: Case, seed: u64, folder: &Path) -> anyhow::Result<Self> {
         let architecture = case.network.architecture();
         let settings = TrainerSettings {
@@ -66,7 +66,7 @@ impl Inputs {
     }
 }
 
-/// Positions of random zeros and ones with random targets, which depend on the seed alone.
+/// Returns random binary positions with random targets, which depend on the seed alone.
 pub(super) fn random_batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -89,7 +89,7 @@ pub(super) fn random_batch(architecture: &Architecture, positions: usize, seed: 
     batch
 }
 
-/// The fields of a batch as float32, one after the other.
+/// Returns the fields of a batch as float32, one after the other.
 fn bytes(batch: &TrainingBatch) -> Vec<u8> {
     let TrainingBatch { board, observations, policies, legal, wdl, policy_weights, importance } = batch;
     assert!(*board == 0 && importance.is_empty(), "PyTorch is given one board and no importance");

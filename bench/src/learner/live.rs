@@ -1,8 +1,8 @@
-//! A learner beside a replay server that is full of Connect Four, in a run with one actor that hardly plays.
+//! A learner with a replay server full of Connect Four, in a run with one actor that hardly plays.
 //!
-//! The learner draws, makes batches, publishes weights and writes checkpoints. With `learner.simulated_step_us` its
-//! steps compute nothing and take a fixed time: the share of time in which its training thread waits for data,
-//! publications or checkpoints is then what an accelerator of that speed would lose.
+//! The learner draws, makes batches, publishes weights and writes checkpoints. With `learner.simulated_step_us` the
+//! steps compute nothing and take a fixed time. The share of time in which the training thread waits for data,
+//! publications or checkpoints is then the loss of an accelerator at that speed.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ use crate::replay::load;
 use crate::report::{Report, Unit};
 use crate::training_run::{self, Measured, RunArgs, Window, cpu_seconds, of_threads};
 
-/// Settings of a run with a full replay server, whose rate limiter never blocks, and an actor that evaluates one
-/// position in ten seconds. What is drawn is trained on, and all time of the learner is that of training.
+/// Settings of a run with a full replay server, a rate limiter that never blocks, and an actor that evaluates one
+/// position in ten seconds. All drawn items are used for training, and the learner only trains.
 const RUN: [&str; 9] = [
     "actor.kernel=simulated",
     "actor.simulated_delay_us=10000000",
@@ -33,24 +33,24 @@ const RUN: [&str; 9] = [
     "learner.validation_share=0",
 ];
 
-/// Options of a learner beside a replay server.
+/// Options of a learner with a replay server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LiveArgs {
-    /// The duration of the measurement of a learner beside a replay server.
+    /// Duration of the measurement of a learner with a replay server, in seconds.
     #[arg(long, default_value_t = 30.0)]
     pub live_seconds: f64,
-    /// The wait between the first training step and the measurement.
+    /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
     /// Positions that the replay server holds.
     #[arg(long, default_value_t = 200_000)]
     pub positions: u64,
-    /// Steps of a trajectory that it holds.
+    /// Steps per trajectory in the replay server.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
 }
 
-/// Returns whether the learner can train this case on games of Connect Four.
+/// Returns true if the learner can train this case on games of Connect Four.
 pub(super) fn is_possible(case: &Case) -> bool {
     matches!(case.network, NetworkSize { height: 6, width: 7, .. })
 }
@@ -80,17 +80,17 @@ fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
 /// Checks the options before minutes are spent on measuring.
 ///
 /// # Errors
-/// Names the invalid option.
+/// An option is invalid; the error names it.
 pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
     let LiveArgs { live_seconds, warm_up_seconds, steps, .. } = *args;
     training_run::times(live_seconds, warm_up_seconds).context("read --live-seconds and --warm-up-seconds")?;
     Games::new(steps, 0).map(drop)
 }
 
-/// Measures a learner that trains with the kernels of the CPU.
+/// Measures a learner that trains with the CPU kernels.
 ///
 /// # Errors
-/// A case that it cannot train, a process that dies or is not built.
+/// The learner cannot train the case, or a process dies or is not built.
 pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
     ensure!(is_possible(&case), "the replay server holds Connect Four, whose board is 6x7");
     Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
@@ -102,23 +102,23 @@ pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<
     })
 }
 
-/// The section of learners beside a replay server.
+/// Report section of learners with a replay server.
 pub(super) const LIVE: &str = "live from a replay server";
 const PROCESSES: &str = "processes";
 
-/// The dimensions of a row of a case.
+/// Returns the dimensions of a row of a case.
 fn at<'a>(case: &'a Case, name: &'static str, value: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
     let mut dimensions = dimensions(case, value);
     dimensions[4].0 = name;
     dimensions
 }
 
-/// The growth of a metric of the learner.
+/// Returns the growth of a learner metric over the window.
 fn grown(window: &Window, name: &str, labels: &[(&str, &str)]) -> f64 {
     window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
 }
 
-/// The positions that the learner trained on, per second.
+/// Returns the positions per second that the learner trained on.
 pub(super) fn speed(window: &Window) -> f64 {
     grown(window, "positions_total", &[]) / window.seconds
 }
@@ -135,7 +135,7 @@ pub(super) fn add(report: &mut Report, case: &Case, measured: &Measured, from_me
     let (trained, prepare) =
         (learner("positions_total", &[]), learner("prepare_seconds_total", &[("part", "prepare")]));
     let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare").filter(|cpu| *cpu > 0.0);
-    // On a CPU one thread prepares unless the settings have another number.
+    // On a CPU one thread prepares unless the settings give another number.
     let preparing_threads = config.learner.prepare_threads.max(1);
     let skipped = ["weights", "checkpoint"].map(|what| learner("writes_skipped_total", &[("what", what)]));
     let writing = |what| learner("write_seconds_total", &[("what", what)]) / window.seconds;
@@ -172,7 +172,7 @@ pub(super) mod tests {
     use crate::training_run::Reading;
     use crate::training_run::tests::{learner, usage};
 
-    /// Ten seconds in which a learner trained on 102,400 positions, waited for one and copied for one.
+    /// Returns ten seconds in which a learner trained on 102,400 positions, waited for one second and copied for one.
     pub(in super::super) fn measured(sets: impl FnOnce(&mut fleet::config::Fleet)) -> Measured {
         let text = |scale: u32| {
             [

@@ -4,23 +4,23 @@ use super::backend::Backend;
 use super::case::Case;
 use crate::training_run;
 
-/// The measurements of a case.
+/// The case with the results of all measured parts.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) case: Case,
-    /// Those of steps from memory, if they were asked for.
+    /// Results of steps from memory, if requested.
     pub(super) outcomes: Vec<(Backend, Outcome)>,
-    /// That of a learner beside a replay server, if it was asked for.
+    /// Result of a learner with a replay server, if requested.
     pub(super) live: Option<anyhow::Result<training_run::Measured>>,
 }
 
-/// The result of one backend.
+/// Result of one backend.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
-    /// Positions/s of the median turn; `None` if the backend cannot take these steps.
+    /// Positions/s in the median turn; `None` if the backend cannot take these steps.
     pub(super) median: Option<f64>,
-    /// Positions/s of the fastest turn.
+    /// Positions/s in the fastest turn.
     pub(super) fastest: Option<f64>,
-    /// The instructions or the memory format that the backend computes with, or the reason why it cannot.
+    /// Instructions or memory format of the backend, or the reason why it cannot take these steps.
     pub(super) note: String,
 }

@@ -1,4 +1,4 @@
-//! PyTorch in a process of its own: a Python program that takes the training steps, in a virtual environment.
+//! PyTorch in a separate process: a Python program that takes the training steps, in a virtual environment.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,42 +18,41 @@ use crate::script::Script;
 
 const PROGRAM: &str = include_str!("pytorch/train.py");
 const REQUIREMENTS: &str = include_str!("pytorch/requirements.txt");
-/// The longest time until the first steps are taken: `torch.compile` takes minutes on a busy machine, for each of two
-/// memory formats.
+/// Maximum time for the first steps: `torch.compile` takes minutes on a busy machine, for each of two memory formats.
 const START_PATIENCE: Duration = Duration::from_secs(1800);
-/// The longest time of a turn beyond its duration: one step.
+/// Maximum time of a turn beyond the requested duration: one step.
 const STEP_PATIENCE: Duration = Duration::from_secs(300);
-/// The settings of the C library's allocator that [`network_torch::keep_memory`] has in this process.
+/// Settings of the C library's allocator, matching [`network_torch::keep_memory`] in this process.
 const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "2147483647"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
 
-/// The way in which PyTorch computes the losses and their gradient.
+/// Execution mode of PyTorch for the losses and gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// One operation after the other.
     Eager,
-    /// By `torch.compile`.
+    /// With `torch.compile`.
     Compiled,
 }
 
-/// A PyTorch process that has taken the first steps, in the faster of two memory formats.
+/// A PyTorch process after the first steps, in the faster of two memory formats.
 #[derive(Debug)]
 pub(super) struct PyTorch {
     script: Script,
 }
 
-/// The first answer of the process.
+/// First response of the process.
 #[derive(Debug, Deserialize)]
 pub(super) struct Started {
-    /// The version of PyTorch.
+    /// Version of PyTorch.
     pub(super) version: String,
-    /// The memory format that was faster.
+    /// The faster memory format.
     pub(super) format: String,
     #[serde(flatten)]
     pub(super) first_steps: FirstSteps,
 }
 
-/// An answer of the process to a request.
+/// Response of the process to a request.
 #[derive(Debug, Deserialize)]
 struct Answer {
     steps_per_second: f64,
@@ -63,14 +62,14 @@ impl PyTorch {
     /// Starts the process with the virtual environment in `folder`, which is made if it does not exist.
     ///
     /// # Errors
-    /// The step that failed, in words.
+    /// A step fails; the error describes it.
     pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Self, Started)> {
         let python = python::environment_with(folder, REQUIREMENTS)?;
         let program = folder.join("train.py");
         output::write(&program, PROGRAM)?;
         let mut command = Command::new(python);
         command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR).stderr(Stdio::null());
-        // Later runs find compiled code there. One thread compiles, so that none is left.
+        // Later runs find compiled code there. One compile thread, so that no compile workers remain.
         command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
         let (script, started) = Script::start(command, START_PATIENCE)?;
@@ -80,7 +79,7 @@ impl PyTorch {
     /// Takes training steps for `time`, at least one.
     ///
     /// # Errors
-    /// The error of PyTorch.
+    /// PyTorch fails.
     pub(super) fn steps_per_second(&mut self, time: Duration) -> anyhow::Result<f64> {
         let request = json!({ "seconds": time.as_secs_f64() });
         let Answer { steps_per_second } = self.script.ask(request, time + STEP_PATIENCE)?;
@@ -89,7 +88,7 @@ impl PyTorch {
     }
 }
 
-/// The argument of the program.
+/// Returns the argument of the program.
 fn options(inputs: &Inputs, mode: Mode) -> Value {
     let Inputs { case, architecture, settings, weights, batch, .. } = inputs;
     let Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;

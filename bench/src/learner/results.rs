@@ -1,4 +1,4 @@
-//! A CSV file of results, to which every run appends what it measured.
+//! A CSV file of results, to which every run appends.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -13,14 +13,14 @@ use super::live;
 use super::measured::{Measured, Outcome};
 use crate::{Turns, machine, training_run};
 
-/// The first line. A field holds no comma, so that none needs quotes.
+/// First line. No field holds a comma, so that none needs quotes.
 const HEADING: &str = "network,batch,precision,threads,backend,positions_per_second_median,positions_per_second_fastest,\
                        turns,seconds,cpu,note";
-/// The number of leading fields that name a row.
+/// Number of leading fields that identify a row.
 const KEY: usize = 5;
-/// The index of the field of the CPU.
+/// Index of the field with the CPU.
 const CPU: usize = 9;
-/// The backend of a learner beside a replay server.
+/// Backend name of a learner with a replay server.
 const LIVE: &str = "live";
 
 /// A CSV file of results.
@@ -28,15 +28,15 @@ const LIVE: &str = "live";
 pub(super) struct Results {
     path: PathBuf,
     cpu: String,
-    /// The leading fields of the rows of this CPU that hold a speed.
+    /// Leading fields of the rows with a speed on this CPU.
     rows: BTreeSet<String>,
 }
 
 impl Results {
-    /// Reads the file; one that does not exist is created.
+    /// Reads the file; creates it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be read or written, or is another file.
+    /// The file cannot be read or written, or has another heading.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -61,7 +61,7 @@ impl Results {
         Ok(Self { rows, ..results })
     }
 
-    /// Returns whether the file has a speed on this CPU for every one of these backends.
+    /// Returns true if the file has a speed on this CPU for every given backend.
     pub(super) fn has(&self, case: &Case, backends: &[Backend], live: bool) -> bool {
         let live = (live && live::is_possible(case)).then(|| LIVE.to_owned());
         let mut names = backends.iter().map(ToString::to_string).chain(live);
@@ -95,12 +95,12 @@ impl Results {
     }
 }
 
-/// The leading fields of a row.
+/// Returns the leading fields of a row.
 fn key(Case { network, batch, precision, threads }: &Case, backend: &str) -> String {
     format!("{network},{batch},{precision},{threads},{backend}")
 }
 
-/// Text as a field.
+/// Returns text as a field, without commas, quotes or line breaks.
 fn field(text: &str) -> String {
     text.replace([',', '"', '\n', '\r'], ";")
 }

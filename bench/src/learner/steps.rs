@@ -1,4 +1,4 @@
-//! The results of the first steps of a training, which are the same in every backend.
+//! The results of the first training steps, which are the same in every backend.
 
 use anyhow::ensure;
 use network_torch::Precision;
@@ -7,26 +7,26 @@ use training::{Losses, checkpoint};
 
 use super::inputs::Inputs;
 
-/// The number of first steps whose results are compared. Losses of the second and third depend on the gradient, its
-/// clipping and the optimiser.
+/// Number of first steps with compared results. Losses of the second and third step depend on the gradient, clipping
+/// and the optimiser.
 pub(super) const CHECKED_STEPS: usize = 3;
-/// The largest relative difference of the norm of the averaged weights.
+/// Maximum relative difference between the norms of the averaged weights.
 const AVERAGE_TOLERANCE: f64 = 1e-3;
 
-/// The results of the first [`CHECKED_STEPS`] steps.
+/// Results of the first [`CHECKED_STEPS`] steps.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct FirstSteps {
-    /// The total, policy and value loss and the norm of the gradient of each step, before it changed the weights.
+    /// Total, policy and value loss and gradient norm of each step, before it changed the weights.
     losses: Vec<[f64; 4]>,
-    /// The Euclidean norm of the averaged parameters and running statistics after these steps.
+    /// Euclidean norm of the averaged parameters and running statistics after these steps.
     average_norm: f64,
 }
 
 impl FirstSteps {
-    /// The results of steps with these losses, and of the average, a file of which is `published`.
+    /// Returns the results of steps with these losses; `published` is the file of the averaged weights.
     ///
     /// # Errors
-    /// A file of another network.
+    /// The file holds another network.
     pub(super) fn new(losses: &[Losses], published: &[u8], inputs: &Inputs) -> anyhow::Result<Self> {
         let layout = inputs.settings.layers(&inputs.architecture)?.layout();
         let average = checkpoint::read(&layout.published(), published)?;
@@ -39,7 +39,7 @@ impl FirstSteps {
     /// Checks that another backend computed the same, up to rounding in `precision`.
     ///
     /// # Errors
-    /// The first difference.
+    /// The results differ; the error gives the first difference.
     pub(super) fn check(&self, other: &Self, precision: Precision) -> anyhow::Result<()> {
         let tolerance = match precision {
             Precision::F32 => 5e-3,

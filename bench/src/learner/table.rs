@@ -1,4 +1,4 @@
-//! The report: a row for each backend of each case, and for each learner beside a replay server.
+//! The report: a row for each backend of each case, and for each learner with a replay server.
 
 use super::backend::Backend;
 use super::case::Case;
@@ -7,12 +7,12 @@ use super::{Args, Part, live};
 use crate::report::{Report, Unit};
 use crate::turns::Turn;
 
-/// The section of training steps that are fed from memory.
+/// Section of training steps from memory.
 pub(super) const SECTION: &str = "training steps";
-/// The metric of these and of learners beside a replay server.
+/// Metric of training steps from memory, and of learners with a replay server.
 pub(super) const SPEED: &str = "positions/s";
 
-/// A report without rows, with the notes on its parts.
+/// Returns a report without rows, with notes on the parts.
 pub(super) fn empty_report(args: &Args) -> Report {
     let mut report = Report::new("learner", "Training steps on the CPU");
     if args.parts.contains(&Part::Steps) {
@@ -75,7 +75,7 @@ pub(super) fn add(report: &mut Report, measured: &Measured, turn: Turn) {
     report.finding(format!("{case}{headline}{lines}"));
 }
 
-/// The dimensions of a row of a case.
+/// Returns the dimensions of a row of a case.
 pub(super) fn dimensions<'a>(case: &'a Case, backend: &'a dyn ToString) -> [(&'static str, &'a dyn ToString); 5] {
     let Case { network, batch, precision, threads } = case;
     [("network", network), ("batch", batch), ("precision", precision), ("threads", threads), ("backend", backend)]
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::network::NetworkSize;
 
-    /// A report of made-up speeds, median and fastest.
+    /// Returns a report of made-up speeds, median and fastest.
     fn report(turn: Turn) -> Report {
         let network = NetworkSize { blocks: 4, channels: 64, height: 6, width: 7 };
         let speeds = |median, fastest, note: &str| Outcome {

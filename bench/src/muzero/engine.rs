@@ -10,21 +10,23 @@ use network_torch::{
 };
 use proto::weights::Published;
 
-/// The engine that is named on the command line.
+/// Engine named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct EngineArgs {
-    /// The device of evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// Device of evaluations: `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
-    /// The precision of evaluations: `auto`, `f32` or `bf16`.
+    /// Precision of evaluations: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// The engine on a CPU: `auto` for the fastest path of the CPU kernel, `libtorch`, or a path such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
+    ///
+    /// `auto` takes the fastest path of the CPU kernel.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 }
 
-/// libtorch on a CPU, with which other engines are compared.
+/// libtorch on a CPU, the baseline of other engines.
 pub(super) const LIBTORCH: EngineArgs = EngineArgs {
     device: DevicePreference::Cpu,
     precision: PrecisionPreference::F32,
@@ -39,10 +41,10 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Finds the engine of an option.
+    /// Finds the engine for the options.
     ///
     /// # Errors
-    /// A device or precision that cannot be used.
+    /// A device or precision cannot be used.
     pub(super) fn new(args: EngineArgs) -> anyhow::Result<Self> {
         let EngineArgs { device, precision, kernel } = args;
         let kernel = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
@@ -58,7 +60,7 @@ impl Engine {
     /// Builds the model of one thread.
     ///
     /// # Errors
-    /// A network that the engine does not compute; a device that fails.
+    /// The engine does not support the network, or a device fails.
     pub(super) fn build(&self, weights: &Published) -> anyhow::Result<Box<dyn LatentModel>> {
         let Published { manifest, bytes } = weights;
         Ok(match self {

@@ -1,7 +1,7 @@
 //! The time of initial and recurrent inference, for each network on every engine of the machine.
 //!
-//! One thread computes, as in self-play; the measured time is that of a whole call, with the transfer of observations
-//! or slots to the device and of policies, values and rewards from it.
+//! One thread computes, as in self-play. The measured time covers a whole call, including the transfer of observations
+//! or slots to the device, and of policies, values and rewards from it.
 
 use std::time::{Duration, Instant};
 
@@ -31,34 +31,34 @@ const OF_PEAK: &str = "share of the peak";
 /// Planes of every observation.
 const PLANES: usize = 4;
 const ACTIONS: usize = 6;
-/// The nodes of a tree: a batch has a node of each of as many trees.
+/// Nodes per tree; a batch of size N evaluates one node in each of N trees.
 const NODES: usize = 33;
-/// Batches that take longer than this are left out.
+/// Maximum time of a batch; larger batches are left out.
 const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Rounds of a burst of multiply-adds in registers.
 const BURST_ROUNDS: usize = 10_000;
 
-/// Options of the tables of inference.
+/// Options of the inference tables.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InferenceArgs {
-    /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network of a vector.
+    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network of a vector.
     #[arg(long, value_delimiter = ',', default_value = "1x64@1x1,1x128@1x1,1x256@1x1,1x512@1x1,2x32@10x10")]
     pub networks: Vec<NetworkSize>,
-    /// The batch sizes.
+    /// Batch sizes.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096")]
     pub batches: Vec<usize>,
-    /// The duration of the measurement of one batch size.
+    /// Duration of the measurement of one batch size, in seconds.
     #[arg(long, default_value_t = 0.05)]
     pub call_seconds: f64,
 }
 
-/// The engine that others are compared with.
+/// The baseline engine of comparisons.
 const LIBTORCH: &str = "libtorch cpu f32";
 
-/// An engine, and its name.
+/// An engine with a name.
 type Named = (String, Engine);
 
-/// Returns the fastest paths of the kernel in both precisions, and libtorch on every device in every precision; and
+/// Returns the fastest paths of the kernel in both precisions, and libtorch on every device in every precision; also
 /// notes on the devices that cannot be used.
 fn engines() -> (Vec<Named>, Vec<String>) {
     let found = devices();
@@ -77,13 +77,13 @@ fn engines() -> (Vec<Named>, Vec<String>) {
     (kernels.chain(libtorch).collect(), found.missing)
 }
 
-/// A MuZero network of a size.
+/// Returns a MuZero architecture of this size.
 fn architecture(size: NetworkSize) -> Architecture {
     let model = Model::muzero(SUPPORT);
     Architecture { planes: PLANES, actions: ACTIONS, model, ..size.architecture() }
 }
 
-/// The name of a network in tables.
+/// Returns the name of a network in tables.
 fn name(size: NetworkSize) -> String {
     match (size.height, size.width) {
         (1, 1) => format!("dense {}x{}", size.blocks, size.channels),
@@ -94,7 +94,7 @@ fn name(size: NetworkSize) -> String {
 /// Adds the tables.
 ///
 /// # Errors
-/// An invalid network; an update that fails.
+/// A network is invalid, or inference fails.
 pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> anyhow::Result<()> {
     let batches = crate::ascending("--batches", &args.batches)?;
     let (engines, missing) = engines();
@@ -118,7 +118,7 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
     Ok(())
 }
 
-/// A measured computation: the engine, and the section of its kind of calls.
+/// Label of a series: the engine, and the section for the kind of calls.
 type Label<'a> = (&'a Named, &'static str);
 
 fn series<'a>(engine: &'a Named, section: &'static str, weights: &Published) -> Series<Label<'a>> {
@@ -142,7 +142,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Makes the observations of a batch, and roots from which steps can begin.
+    /// Makes the observations of a batch, and the roots from which steps start.
     fn new(model: &'a mut dyn LatentModel, architecture: &Architecture, batch: usize) -> anyhow::Result<Self> {
         model.reserve(batch * NODES)?;
         let observations = random_positions(architecture, 1, batch);
@@ -152,7 +152,7 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// Evaluates the observations, or takes a step in every tree, from the newest node of each to the next.
+    /// Evaluates the observations, or steps every tree from its latest node to the next.
     fn call(&mut self, section: &str) -> anyhow::Result<()> {
         let Self { model, observations, roots, node, predictions } = self;
         if section == INITIAL {
@@ -204,7 +204,7 @@ fn add_speeds(
     Ok(())
 }
 
-/// Returns the evaluations/s of a kernel whose multiply-adds took as long as from registers alone.
+/// Returns the evaluations/s of a kernel that computes multiply-adds as fast as from registers alone.
 fn peak(kernel: &Kernel, section: &str, weights: &Published, time: Duration) -> anyhow::Result<f64> {
     let evaluator = kernel.latent_evaluator(&weights.manifest, &weights.bytes)?;
     let path = evaluator.network().path();

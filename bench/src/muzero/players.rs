@@ -1,4 +1,4 @@
-//! Environments that advance together in one thread, with the model of their searches.
+//! Environments that advance together in one thread, with the model for the searches.
 
 use game::Game;
 use inference::LatentModel;
@@ -9,18 +9,18 @@ use super::engine::Engine;
 use super::workload::{DISCOUNT, Workload};
 use crate::machine;
 
-/// The environments of one thread.
+/// Environments of one thread.
 pub(super) struct Player {
     pub(super) episodes: LatentEpisodes,
     pub(super) model: Box<dyn LatentModel>,
-    /// The counts of all rounds.
+    /// Counts summed over all rounds.
     pub(super) round: Round,
 }
 
 /// Distributes environments over the threads of the options.
 ///
 /// # Errors
-/// A network that the engine does not compute; a device that fails.
+/// The engine does not support the network, or a device fails.
 pub(super) fn players<G: Game>(
     game: &G,
     workload: &Workload,

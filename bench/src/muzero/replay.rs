@@ -15,7 +15,7 @@ use training::Examples;
 use super::workload::unroll;
 use crate::threads::lock;
 
-/// The newest episodes of the loop, as the replay server holds them.
+/// The latest episodes of the loop, stored as in the replay server.
 #[derive(Debug)]
 pub(super) struct Replay(Mutex<Table>);
 
@@ -23,7 +23,7 @@ impl Replay {
     /// Creates an empty replay of at most `positions_max` positions.
     ///
     /// # Errors
-    /// No positions.
+    /// `positions_max` is 0.
     pub(super) fn new(positions_max: usize) -> anyhow::Result<Self> {
         let items = positions_max as u64;
         let window = Window { items_min: items, exponent: 1.0, slope: 1.0, capacity_items: items };
@@ -35,10 +35,10 @@ impl Replay {
         Ok(Self(Mutex::new(Table::new(settings))))
     }
 
-    /// Adds an episode and removes the oldest ones beyond the limit.
+    /// Adds an episode, and removes the oldest episodes beyond the limit.
     ///
     /// # Errors
-    /// An episode that breaks the rules.
+    /// The episode breaks the rules.
     pub(super) fn insert<G: Game>(&self, game: &G, episode: &FinishedEpisode) -> anyhow::Result<()> {
         // Ids are not unique: a table that draws uniformly looks none up.
         let id = TrajectoryId { actor: 0, epoch: episode.slot as u64, sequence: episode.number };
@@ -48,10 +48,10 @@ impl Replay {
         Ok(())
     }
 
-    /// Draws the positions of an update uniformly, and makes its batch.
+    /// Draws the positions of an update uniformly, and makes a batch from them.
     ///
     /// # Errors
-    /// An empty replay, a trajectory that breaks the rules.
+    /// The replay is empty, or a trajectory breaks the rules.
     pub(super) fn examples<G: Game>(&self, game: &G, positions: usize, rng: &mut impl Rng) -> anyhow::Result<Examples> {
         let mut drawn = Vec::with_capacity(positions);
         lock(&self.0).draw(positions, rng, &mut drawn);
@@ -66,7 +66,7 @@ impl Replay {
         }
     }
 
-    /// Returns the bytes of all episodes, and the number of their steps.
+    /// Returns the bytes of all episodes, and the number of steps.
     pub(super) fn size(&self) -> (u64, u64) {
         let table = lock(&self.0);
         (table.trajectory_bytes(), table.held_items())
@@ -85,7 +85,7 @@ mod tests {
     use crate::network::published;
     use crate::tests::args;
 
-    /// Episodes of shallow searches.
+    /// Plays episodes with shallow searches.
     fn episodes<G: Game>(game: &G, wanted: usize) -> Vec<FinishedEpisode> {
         let crate::muzero::Args { workload, full, .. } =
             args("--simulations 2 --blocks 1 --channels 32 --threads 1 --precision f32");

@@ -20,13 +20,13 @@ const STEPS: &str = "steps/s";
 const SIMULATIONS: &str = "simulations/s";
 pub(super) const OVER_SEQUENTIAL: &str = "over one environment";
 
-/// Searches of one kind: the engine, and the numbers of environments and threads.
+/// One kind of searches: the engine, and the numbers of environments and threads.
 type Case = (Engine, usize, usize);
 
-/// Adds the speed of market making with search: of one environment at a time, and of many.
+/// Adds the speed of market making with search: in one environment at a time, and in many.
 ///
 /// # Errors
-/// An engine that fails.
+/// An engine fails.
 pub(super) fn add_trading(report: &mut Report, args: &Args, engines: &[Engine]) -> anyhow::Result<()> {
     let threads = crate::machine::threads(args.workload.threads);
     let sizes = [(1, 1), (args.full.environments, 1), (args.full.environments, threads)];
@@ -43,12 +43,12 @@ pub(super) fn add_trading(report: &mut Report, args: &Args, engines: &[Engine]) 
     Ok(())
 }
 
-/// Returns how many times as large a metric is as in `others`.
+/// Returns the ratio of a metric to the same metric in `others`.
 fn over(values: &[Value], others: &[Value], metric: &str) -> Option<f64> {
     Some(value_of(values, metric)? / value_of(others, metric)?)
 }
 
-/// Measures cases of one engine in turns, and returns its name, and the values of the reported turn of each.
+/// Measures cases of one engine in turns. Returns the engine name and, per case, the values of the reported turn.
 fn measure<G: Game, const N: usize>(
     game: &G,
     args: &Args,
@@ -70,7 +70,7 @@ fn measure<G: Game, const N: usize>(
     Ok((name, measured.map(|values| turns.turn.of(values, speed).unwrap_or_default())))
 }
 
-/// Returns the name of the engine, and the speed of all threads together.
+/// Returns the name of the engine, and the total speed of all threads.
 fn speed<G: Game>(
     game: &G,
     weights: &Published,

@@ -1,8 +1,8 @@
 //! A whole training loop in one process: environments, searches in a learned model, replay and updates.
 //!
-//! One iteration is a number of steps of environments and one update. The update of an iteration is taken once its
-//! steps are played, while the threads that search play those of the next one. Rules, searches, targets, replay and
-//! updates are those of the processes of a run; nothing crosses a network. Start with [`measure`].
+//! One iteration is a number of environment steps and one update. The update starts after the steps of the iteration,
+//! while the search threads play the steps of the next iteration. Rules, searches, targets, replay and updates are the
+//! same as in the processes of a run; nothing crosses a network. Start with [`measure`].
 
 use std::time::{Duration, Instant};
 
@@ -26,34 +26,36 @@ use crate::network::{published, version_of};
 use crate::own_process::{self, words};
 use crate::report::{Report, Unit};
 
-/// The environments and engines of a loop.
+/// Environments and engines of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize)]
 pub struct Variant {
     /// Environments that advance together, over all threads.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub environments: usize,
-    /// The engine of evaluations.
+    /// Engine of evaluations.
     #[command(flatten)]
     #[serde(flatten)]
     pub engine: EngineArgs,
-    /// The precision of updates: `auto` for the fastest one of the device, `f32`, `bf16` or `f16`.
+    /// Precision of updates: `auto`, `f32`, `bf16` or `f16`.
+    ///
+    /// `auto` takes the fastest precision of the device.
     #[arg(long, default_value = "auto")]
     pub training_precision: inference::TrainingPrecision,
 }
 
-/// Options of `zerofleet bench muzero-loop`.
+/// Options of `zerofleet-bench muzero-loop`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The game.
+    /// Game of the environments.
     #[arg(long, default_value = "cartpole-v1")]
     pub game: GameKind,
-    /// The work.
+    /// Work of the loop.
     #[command(flatten)]
     pub workload: Workload,
-    /// The environments and engines.
+    /// Environments and engines.
     #[command(flatten)]
     pub variant: Variant,
-    /// The seed of weights, environments and all draws.
+    /// Seed of weights, environments and all draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -61,16 +63,16 @@ pub struct Args {
 /// Measures one loop and returns the report.
 ///
 /// # Errors
-/// Invalid options, a device that cannot be used.
+/// An option is invalid, or a device cannot be used.
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     network_torch::keep_memory();
     with_game!(args.game, |game| Loop::new(&game, args)?.measure())
 }
 
-/// Measures a loop by this program in a separate process, so that the peak of memory is that of the loop.
+/// Measures a loop with this program in a separate process, so that the peak of memory covers only the loop.
 ///
 /// # Errors
-/// A process that cannot be started or fails.
+/// The process cannot be started, or fails.
 pub(crate) fn in_a_process(args: &Args) -> anyhow::Result<Report> {
     let (game, seed) = (format!("--game={}", args.game), format!("--seed={}", args.seed));
     let own = vec!["muzero-loop".to_owned(), "--json".to_owned(), game, seed];
@@ -82,13 +84,13 @@ pub(super) const ITERATIONS: &str = "iterations/s";
 pub(super) const REPLAY_BYTES: &str = "replay per step";
 pub(super) const MEASURED: &str = "iterations measured";
 
-/// The fewest iterations of a measurement.
+/// Minimum iterations of a measurement.
 const ITERATIONS_MIN: usize = 2;
-/// Environments and simulations by which the replay is filled.
+/// Environments and simulations for filling the replay.
 const FILLING_ENVIRONMENTS: usize = 256;
 const FILLING_SIMULATIONS: u32 = 2;
 
-/// A loop, and how far it is.
+/// State of a training loop.
 struct Loop<'a, G: Game> {
     game: &'a G,
     args: &'a Args,
@@ -97,7 +99,7 @@ struct Loop<'a, G: Game> {
     newest: Published,
     players: Vec<Player>,
     trainer: Trainer,
-    /// The engine of updates.
+    /// Engine of updates.
     updates_by: String,
     rng: ChaCha8Rng,
 }
@@ -122,7 +124,7 @@ impl<'a, G: Game> Loop<'a, G> {
     fn measure(mut self) -> anyhow::Result<Report> {
         let time = Duration::try_from_secs_f64(self.args.workload.loop_seconds).context("read --loop-seconds")?;
         self.fill()?;
-        // The first update is not counted: buffers grow meanwhile, and libtorch sets up its kernels.
+        // The first update does not count: buffers grow, and libtorch sets up kernels.
         self.iterate(0)?;
         self.iterate(1)?;
         let (start, before) = (Instant::now(), self.played());
@@ -134,7 +136,7 @@ impl<'a, G: Game> Loop<'a, G> {
         Ok(self.report(iterations, before, start.elapsed().as_secs_f64()))
     }
 
-    /// Fills the replay by shallow searches.
+    /// Fills the replay with shallow searches.
     fn fill(&self) -> anyhow::Result<()> {
         let Self { game, args: Args { workload, seed, .. }, engine, replay, newest, .. } = self;
         let shallow = Workload { simulations: FILLING_SIMULATIONS, threads: 1, ..workload.clone() };
@@ -147,7 +149,7 @@ impl<'a, G: Game> Loop<'a, G> {
         Ok(())
     }
 
-    /// Plays the steps of an iteration, and takes the update of the one before, if there is one.
+    /// Plays the steps of an iteration, and takes the update of the previous iteration, if there is one.
     fn iterate(&mut self, iteration: usize) -> anyhow::Result<()> {
         let Self { game, args, engine, replay, newest, players, trainer, rng, .. } = self;
         let (game, Args { workload, variant, .. }) = (*game, args);
@@ -182,7 +184,7 @@ impl<'a, G: Game> Loop<'a, G> {
         Ok(())
     }
 
-    /// The counts of all threads.
+    /// Returns the counts summed over all threads.
     fn played(&self) -> Round {
         let mut sum = Round::default();
         self.players.iter().for_each(|player| sum += player.round);
@@ -208,7 +210,7 @@ impl<'a, G: Game> Loop<'a, G> {
     }
 }
 
-/// Advances environments by a round, and returns the number of positions that it adds to the replay.
+/// Advances environments by a round, and returns the number of positions added to the replay.
 fn advance<G: Game>(game: &G, replay: &Replay, player: &mut Player) -> anyhow::Result<usize> {
     player.round += player.episodes.advance(player.model.as_mut())?;
     let mut positions = 0;
@@ -247,7 +249,7 @@ mod tests {
         all.fill().unwrap();
         for iteration in 0..=3 {
             all.iterate(iteration).unwrap();
-            // A thread may be behind by a part of a step, and ahead by a step of each environment.
+            // A thread may lag by part of a step, and lead by one step per environment.
             let (due, played) = (12 * (iteration + 1), all.played().moves);
             assert!((due - 1..=due + 5).contains(&played), "{played} steps in {iteration}");
         }
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_network_that_the_engine_does_not_compute_is_an_error() {
-        // The kernel takes no networks of 12 channels, and is asked for no other engine.
+        // The kernel does not support networks with 12 channels, and the engine is fixed.
         let line = "--channels 12 --game breakout --kernel portable-f32 --training-precision f32 --positions 10 --loop-seconds 0";
         let error = format!("{:#}", measure(&args(line)).unwrap_err());
         assert!(error.contains("12"), "{error}");

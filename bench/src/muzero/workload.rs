@@ -1,4 +1,4 @@
-//! The work that all rows of a part have in common: game, network, searches and updates.
+//! The work shared by all rows of a part: game, network, searches and updates.
 
 use std::str::FromStr;
 
@@ -10,13 +10,13 @@ use weights::{Architecture, Model};
 
 use crate::network::NetworkSize;
 
-/// The number of rewards in a return.
+/// Number of rewards in an n-step return.
 const TD_STEPS: usize = 10;
 /// Steps that an update unrolls from each position.
 pub(super) const UNROLL_STEPS: usize = 5;
-/// The discount of values, in steps.
+/// Discount of values per step.
 pub(super) const DISCOUNT: f32 = 0.997;
-/// Values and rewards are categorical over the integers from −20 to 20, after the transform of values.
+/// Values and rewards are categorical over the integers from −20 to 20, after the value transform.
 pub(super) const SUPPORT: usize = 20;
 
 /// Options of the work.
@@ -28,13 +28,15 @@ pub struct Workload {
     /// Residual blocks [default: 1 for vectors, 2 for planes].
     #[arg(long)]
     pub blocks: Option<usize>,
-    /// Simulations of every step.
+    /// Simulations per step.
     #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub simulations: u32,
-    /// Simulations of one search in one batch; 16 of 256 environments are batches of 4,096.
+    /// Simulations of one search in one batch.
+    ///
+    /// With 16 leaves, 256 environments make batches of 4,096.
     #[arg(long, default_value_t = 1, value_parser = positive::<usize>)]
     pub leaves: usize,
-    /// Steps of environments in an iteration of the training loop.
+    /// Environment steps in an iteration of the training loop.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub steps: usize,
     /// Positions of an update, one in each iteration.
@@ -43,30 +45,32 @@ pub struct Workload {
     /// Positions that the replay holds; it is filled before the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = positive::<usize>)]
     pub positions: usize,
-    /// Iterations from one publication of weights to the next.
+    /// Iterations between two publications of weights.
     #[arg(long, default_value_t = 10, value_parser = positive::<usize>)]
     pub publish_iterations: usize,
     /// Threads that search; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Threads of an operation of libtorch, in all loops; 0 is one per core, which only pays on idle cores.
+    /// Threads of a libtorch operation, in all loops; 0 is one per core.
+    ///
+    /// One per core only pays on idle cores.
     #[arg(long, default_value_t = 1)]
     pub libtorch_threads: usize,
-    /// The device of updates.
+    /// Device of updates.
     #[arg(long, default_value = "cpu")]
     pub training_device: DevicePreference,
-    /// The duration of the measurement of a variant, which also lasts for two iterations at least.
+    /// Duration of the measurement of a loop, at least two iterations, in seconds.
     #[arg(long, default_value_t = 8.0)]
     pub loop_seconds: f64,
 }
 
-/// Reads a number above 0.
+/// Parses a number above 0.
 pub(super) fn positive<N: FromStr + Default + PartialOrd>(text: &str) -> Result<N, &'static str> {
     text.parse().ok().filter(|number| *number > N::default()).ok_or("expected a number of at least 1")
 }
 
 impl Workload {
-    /// The network for a game.
+    /// Returns the network architecture for a game.
     pub(super) fn architecture(&self, spec: &Spec) -> Architecture {
         let ObservationShape { planes, height, width } = spec.observation;
         let (channels, blocks) = if (height, width) == (1, 1) { (128, 1) } else { (32, 2) };
@@ -76,7 +80,7 @@ impl Workload {
         Architecture { game, planes, actions, model, ..size.architecture() }
     }
 
-    /// The settings of `environments` that advance together.
+    /// Returns the settings of `environments` that advance together.
     pub(super) fn settings(&self, environments: usize) -> Settings {
         Settings {
             games: environments,
@@ -88,7 +92,7 @@ impl Workload {
     }
 }
 
-/// The targets of updates.
+/// Returns the unroll settings for the targets of updates.
 pub(super) fn unroll() -> Unroll {
     let discount = f64::from(DISCOUNT);
     Unroll { unroll_steps: UNROLL_STEPS, td_steps: TD_STEPS, discount, ..Unroll::default() }

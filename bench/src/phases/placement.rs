@@ -1,7 +1,7 @@
-//! The device of all data of a run, and the bytes that are copied between devices.
+//! Devices of all data in a run, and the bytes copied between devices.
 //!
-//! The devices of tensors are those on which libtorch reports them, which the processes export as metrics; other data
-//! is in the memory of the host. Start with [`add`].
+//! The devices of tensors are reported by libtorch and exported as metrics by the processes. Other data is in host
+//! memory. Start with [`add`].
 
 use fleet::Role;
 use game::Game;
@@ -10,16 +10,16 @@ use games::{GameKind, with_game};
 use crate::report::{Report, Value, bytes, number, value_of};
 use crate::training_run::Window;
 
-/// The device of all data that is on no accelerator.
+/// Device of all data outside accelerators.
 const CPU: &str = "cpu";
-/// The settings that put everything on the CPU.
+/// Settings that put everything on the CPU.
 pub(super) const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
-/// Bytes of a number that is copied to or from a device.
+/// Bytes of a number copied to or from a device.
 const BYTES: f64 = 4.0;
 /// Win, draw and loss.
 const OUTCOMES: f64 = 3.0;
 
-/// The placement of a run as a whole.
+/// Placement of a run as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
     /// Everything is on the CPU.
@@ -28,7 +28,7 @@ pub(super) enum Placement {
     Accelerated,
 }
 
-/// Adds notes on the devices of a run with these rates, and on the copies between them.
+/// Adds notes on the devices of a run with these rates, and on the copies between devices.
 pub(super) fn add(report: &mut Report, game: GameKind, window: &Window, rates: &[Value]) -> Placement {
     let tensors = placed(window);
     let is_elsewhere = |placed: &Placed| placed.2.as_deref().is_some_and(|device| device != CPU);
@@ -45,12 +45,11 @@ pub(super) fn add(report: &mut Report, game: GameKind, window: &Window, rates: &
     placement
 }
 
-/// Describes the copies between devices: computed from the work done, not measured.
+/// Describes the copies between devices, which are computed from the work done rather than measured.
 fn copies(game: GameKind, batch: Option<&str>, self_play: Option<&str>, rates: &[Value]) -> String {
     let (planes, actions) = with_game!(game, |game| sizes(&game));
     let of = |metric| value_of(rates, metric);
-    // The numbers of each position in a batch of the learner: planes, policy, legal actions, outcome, weight of the
-    // policy.
+    // Numbers per position in a batch of the learner: planes, policy, legal actions, outcome, policy weight.
     let trained = BYTES * (planes + 2.0 * actions + OUTCOMES + 1.0);
     let evaluated = BYTES * (planes + actions + OUTCOMES);
     let batches = of("evaluations/s").zip(of("mean batch")).map(|(evaluations, mean)| evaluations / mean);
@@ -62,7 +61,7 @@ fn copies(game: GameKind, batch: Option<&str>, self_play: Option<&str>, rates: &
     )
 }
 
-/// Describes batches and bytes per second that go to a device; none on a CPU.
+/// Describes the batches and bytes per second that go to a device; none on a CPU.
 fn copied(device: Option<&str>, per_second: (Option<f64>, Option<f64>)) -> String {
     match (device, per_second) {
         (Some(CPU), _) | (Some(_), (Some(0.0), _)) => "none".to_owned(),
@@ -76,8 +75,8 @@ fn sizes(game: &impl Game) -> (f64, f64) {
     (game.spec().observation.len() as f64, game.spec().actions as f64)
 }
 
-/// A kind of data of a run: its name, the process that holds it, the device as written in the configuration if the
-/// process reports it, and the code that computes with it.
+/// A kind of data in a run: name, process that holds it, device as written in the configuration if the process reports
+/// it, and code that computes with it.
 type Placed = (&'static str, &'static str, Option<String>, Option<String>);
 
 /// Lists the kinds of data of a run, in the order in which a position passes through them.
@@ -115,7 +114,7 @@ mod tests {
     use crate::training_run::tests::{actor, learner};
     use fleet::config::Fleet as Config;
 
-    /// Ten seconds of a run in which the learner reports its tensors on one device, and self-play on another.
+    /// Returns ten seconds of a run in which the learner reports tensors on one device, and self-play on another.
     fn window(trained: &str, played: &str) -> Window {
         let tensors = |device: &str, what: &[&str]| -> String {
             what.iter()
@@ -132,7 +131,7 @@ mod tests {
         Window { seconds: 10.0, begin: Vec::new(), end: vec![actor, learner] }
     }
 
-    /// The notes on a run, and its placement.
+    /// Returns the notes on a run, and the placement.
     fn notes(window: &Window) -> (String, Placement) {
         let mut report = Report::new("phases", "A run");
         let placement = add(&mut report, GameKind::TicTacToe, window, &WORK);

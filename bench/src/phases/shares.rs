@@ -4,13 +4,13 @@ use crate::training_run::{Window, cpu_seconds, of_threads};
 use fleet::Role;
 use fleet::bottleneck::Load;
 
-/// A phase of the time of a thread: its name, and the metric in which its process counts it.
+/// A phase of a thread: a name, and the metric that counts the time.
 struct Phase {
     name: &'static str,
     /// True if the thread waits in this phase.
     is_idle: bool,
     series: &'static str,
-    /// The label `part` or `phase` and its value.
+    /// Label `part` or `phase` with a value.
     label: (&'static str, &'static str),
 }
 
@@ -34,14 +34,14 @@ const PUBLISH: &str = "zerofleet_learner_publish_seconds_total";
 /// [`TRANSFER`].
 const STAGING: &str = "staging";
 const TRANSFER: &str = "transfer";
-/// The remaining time, which includes rounds that had not ended at the end of the window.
+/// The remaining time, including rounds that were unfinished at the end of the window.
 const OTHER: &str = "other";
 
 /// Threads that do the same work.
 struct Threads {
     name: &'static str,
     role: Role,
-    /// The prefix of their names.
+    /// Prefix of the thread names.
     prefix: &'static str,
     phases: &'static [Phase],
 }
@@ -58,14 +58,14 @@ const SELF_PLAY: Threads = Threads {
         works("expansion", SEARCH, ("part", "expand")),
         works("experience upload", ACTOR, ("phase", "upload")),
         works("taking new weights", ACTOR, ("phase", "load")),
-        // The replay server delays inserts because the learner is behind.
+        // The replay server delays inserts because the learner lags.
         waits("waiting for the learner", ACTOR_WAIT, ("part", "replay")),
         waits("waiting for weights", ACTOR_WAIT, ("part", "weights")),
-        // An evaluator that failed is tried again after a pause.
+        // A failed evaluator is retried after a pause.
         waits(OTHER, ACTOR_WAIT, ("part", "evaluator")),
     ],
 };
-/// The threads of the learner that make batches of samples.
+/// Threads of the learner that make batches of samples.
 const PREPARING: Threads = Threads {
     name: "preparing",
     role: Role::Learner,
@@ -77,7 +77,7 @@ const PREPARING: Threads = Threads {
         waits("waiting for training", PREPARE, ("part", "hand_over")),
     ],
 };
-/// The thread of the learner that trains.
+/// Thread of the learner that trains.
 const TRAINING: Threads = Threads {
     name: "training",
     role: Role::Learner,
@@ -94,10 +94,10 @@ const TRAINING: Threads = Threads {
 };
 const ALL: [Threads; 3] = [SELF_PLAY, PREPARING, TRAINING];
 
-/// The device that a learner on the CPU reports.
+/// Device that a learner on the CPU reports.
 const CPU: &str = "cpu";
 
-/// The device that the learner trains on.
+/// Returns the device that the learner trains on.
 pub(super) fn learner_device(window: &Window) -> Option<&str> {
     window.label(Role::Learner, "zerofleet_learner_device", "device")
 }
@@ -121,14 +121,14 @@ pub(super) fn add_phases(report: &mut Report, window: &Window, self_play_threads
             (if phase.name == STAGING { stage } else { phase.name }, phase.is_idle, seconds)
         });
         let mut phase_seconds: Vec<(&str, bool, f64)> = phase_seconds.collect();
-        // A round that began before the window may be counted within it.
+        // The window may count a round that started earlier.
         let whole = (threads as f64 * window.seconds).max(phase_seconds.iter().map(|(.., seconds)| seconds).sum());
         phase_seconds.retain(|(phase, ..)| *phase != OTHER);
         phase_seconds.push((OTHER, true, whole - phase_seconds.iter().map(|(.., seconds)| seconds).sum::<f64>()));
         let busy: f64 = phase_seconds.iter().filter(|(_, is_idle, _)| !is_idle).map(|(.., seconds)| seconds).sum();
         let of_all = window.cpu_seconds_of_threads(role, prefix).zip(window.cpu_seconds());
         for (phase, is_idle, seconds) in phase_seconds {
-            // CPU time is divided among the phases by the time these took, and waiting takes none.
+            // CPU time is divided among the phases in proportion to time; waiting takes none.
             let of_busy = if is_idle { 0.0 } else { share(seconds, busy) };
             report
                 .at(PHASES, &[("threads", &name), ("phase", &phase)])
@@ -144,7 +144,7 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// Adds the resources that processes used. Threads without phases serve sockets and timers: in actors the upload, in
-/// the learner the sample stream and the serving of weights.
+/// the learner the sample stream and weights.
 pub(super) fn add_processes(report: &mut Report, window: &Window) {
     let all = window.cpu_seconds();
     for (begin, end) in window.processes() {
@@ -187,7 +187,7 @@ pub(super) fn rates(window: &Window) -> [Value; 10] {
     ]
 }
 
-/// Returns the shares of time in `report` that the rules for the bottleneck use.
+/// Returns the shares of time in `report` that the bottleneck rules use.
 pub(super) fn load(report: &Report, cores_used: Option<f64>) -> Load {
     let of = |threads: Threads, phases: &[&str]| {
         let share = |phase: &&str| report.value(PHASES, &[("threads", threads.name), ("phase", phase)], SHARE);
@@ -215,7 +215,8 @@ mod tests {
 
     const DEVICE: &str = "zerofleet_learner_device{device=\"cpu\",precision=\"f32\"} 1\n";
 
-    /// Ten seconds in which self-play threads evaluated for eight seconds and the learner spent five in forward passes.
+    /// Returns ten seconds in which self-play threads evaluated for eight seconds and the learner spent five in forward
+    /// passes.
     fn window(learner_before: &str) -> Window {
         let played = "zerofleet_actor_seconds_total{phase=\"evaluate\"} 8\n\
                   zerofleet_actor_search_seconds_total{part=\"select\"} 4\n\
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Computes the report of a window in which `self_play_threads` threads played.
+    /// Computes the report of a window with `self_play_threads` playing threads.
     fn report(window: &Window, self_play_threads: usize) -> Report {
         let mut report = Report::new("phases", "A run");
         add_phases(&mut report, window, self_play_threads);

@@ -8,10 +8,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Number of different games, which are inserted repeatedly under new ids: enough that a compressor cannot exploit the
-/// repetition.
+/// Number of different games, which are inserted repeatedly with new ids; large enough that a compressor cannot exploit
+/// the repetition.
 const COUNT: usize = 256;
-/// The maximum number of steps of a game of Connect Four.
+/// Maximum steps of a game of Connect Four.
 const STEPS_MAX: usize = 42;
 
 /// Trajectories of Connect Four as self-play makes them, every step a full search.
@@ -22,14 +22,14 @@ impl Games {
     /// Generates games of exactly `steps` steps, which depend on the seed alone.
     ///
     /// # Errors
-    /// More steps than a game has.
+    /// A game cannot have that many steps.
     pub(crate) fn new(steps: usize, seed: u64) -> anyhow::Result<Self> {
         ensure!((1..=STEPS_MAX).contains(&steps), "--steps must be from 1 to {STEPS_MAX}");
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Ok(Self((0..COUNT).map(|_| trajectory(steps, &mut rng)).collect()))
     }
 
-    /// Returns the number of steps of each game.
+    /// Returns the number of steps per game.
     pub(crate) fn steps(&self) -> usize {
         self.0[0].plies()
     }
@@ -57,7 +57,7 @@ fn trajectory(steps: usize, rng: &mut ChaCha8Rng) -> Trajectory {
     Trajectory::of(id, &game.spec().name, &steps, Outcome::Draw).expect("policies of visits are valid")
 }
 
-/// Returns the first `steps` actions of a random game that lasts long enough, each with the legal actions of its
+/// Returns the first `steps` actions of a random game that is long enough, each with the legal actions in that
 /// position.
 fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Action, Vec<Action>)> {
     loop {
@@ -74,7 +74,7 @@ fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Actio
     }
 }
 
-/// Creates a step with a search policy of random visits and a random value.
+/// Creates a step with a search policy from random visits, and a random value.
 fn step(action: Action, legal: &[Action], rng: &mut ChaCha8Rng) -> Step {
     let visits: Vec<u16> = legal.iter().map(|_| rng.random_range(1..60)).collect();
     let sum: f32 = visits.iter().map(|&visits| f32::from(visits)).sum();

@@ -8,27 +8,27 @@ use super::Args;
 use super::games::Games;
 use super::server::Server;
 
-/// Duration of the warm-up as a share of the measured time, so that connections are open and buffers have grown.
+/// Duration of the warm-up as a share of the measured time. After it, connections are open and buffers have grown.
 const WARM_UP: f64 = 0.25;
 /// Batches that a sampler requests in advance.
 const PREFETCH: usize = 4;
-/// The longest wait for the last acknowledgements, also for those of a thousand actors.
+/// Maximum wait for the last acknowledgements, even from a thousand actors.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The interval between two looks at a server that starts.
+/// Interval between two checks of a starting server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of writers that fill a table, and the maximum number of unacknowledged trajectories of each.
+/// Number of writers that fill a table, and maximum unacknowledged trajectories per writer.
 const FILLERS: (usize, usize) = (4, 256);
 
-/// The speed and the latencies of writers or of a sampler.
+/// Speed and latencies of writers or of a sampler.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loaded {
     /// Acknowledged trajectories, or samples, per second.
     pub(crate) speed: f64,
-    /// The time of each insert or batch.
+    /// Latency of each insert or batch.
     pub(crate) took: Vec<Duration>,
 }
 
-/// The times at which a client begins its requests, one at an interval.
+/// Start times of a client's requests, at a fixed interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     next: Instant,
@@ -36,15 +36,15 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace of one of `clients`, which begin `rate` requests per second together and spread their first ones over
-    /// the interval; as fast as they can if the rate is infinite.
+    /// Returns the pace of client `client` of `clients`. Together they start `rate` requests per second, with the first
+    /// requests spread over the interval. An infinite rate sends requests as fast as possible.
     pub(crate) fn new(begin: Instant, rate: f64, (client, clients): (usize, usize)) -> Self {
         let interval = Duration::from_secs_f64(clients as f64 / rate);
         Self { next: begin + interval.mul_f64(client as f64 / clients as f64), interval }
     }
 
-    /// Waits for the time of the next request; returns false if that is not before `end`. After a late request, the
-    /// next one follows at once.
+    /// Waits until the next request is due; returns false if that is not before `end`. After a late request, the next
+    /// is due at once.
     pub(crate) async fn wait(&mut self, end: Instant) -> bool {
         if self.next >= end || Instant::now() >= end {
             return false;
@@ -57,7 +57,7 @@ impl Pace {
     }
 }
 
-/// The client of an actor of Connect Four.
+/// A writing client, acting as an actor of Connect Four.
 pub(crate) struct Client {
     actor: u64,
     epoch: u64,
@@ -67,11 +67,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts as many clients of different actors, in a new epoch, so that no trajectory id repeats. One with a single
-    /// trajectory in flight waits for each acknowledgement.
+    /// Starts `clients` clients with different actors, in a new epoch, so that no trajectory id repeats. A client with
+    /// a single trajectory in flight waits for each acknowledgement.
     ///
     /// # Errors
-    /// A server that does not answer.
+    /// The server does not respond.
     pub(crate) async fn start(endpoint: &str, clients: usize, in_flight_max: usize) -> anyhow::Result<Vec<Self>> {
         let epoch = stats(endpoint).await?.trajectories_inserted_total + 1;
         let client = |actor| {
@@ -95,7 +95,7 @@ impl Client {
         Ok(())
     }
 
-    /// Inserts until `end`, and returns the time of each insert.
+    /// Inserts until `end`, and returns the latency of each insert.
     async fn insert_until(&mut self, games: &Games, pace: &mut Pace, end: Instant) -> anyhow::Result<Vec<Duration>> {
         let mut took = Vec::new();
         while pace.wait(end).await {
@@ -109,7 +109,7 @@ impl Client {
     /// Waits until every trajectory is acknowledged, and closes the stream.
     ///
     /// # Errors
-    /// Trajectories that were not acknowledged in time.
+    /// Some trajectories were not acknowledged in time.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         let left = self.writer.close(PATIENCE).await;
         ensure!(left.is_empty(), "{} trajectories were not acknowledged", left.len());
@@ -117,11 +117,11 @@ impl Client {
     }
 }
 
-/// Inserts with these clients at `rate` per second together, or as fast as possible if that is infinite, for `time`
+/// Inserts with these clients at a total `rate` per second, or as fast as possible if that is infinite, for `time`
 /// after a warm-up; also returns the clients.
 ///
 /// # Errors
-/// A server that does not answer.
+/// The server does not respond.
 pub(crate) async fn insert_with(
     clients: Vec<Client>,
     games: &Games,
@@ -137,7 +137,7 @@ pub(crate) async fn insert_with(
             let (before, begun) = (client.writer.stats().inserted, Instant::now());
             let took = client.insert_until(&games, &mut pace, begun.max(start) + time).await?;
             let inserted = client.writer.stats().inserted - before;
-            // A client that waits for the next turn has inserted for the whole time.
+            // A client that waits for the next request has inserted for the whole time.
             anyhow::Ok((client, inserted as f64 / begun.elapsed().max(time).as_secs_f64(), took))
         });
     }
@@ -151,10 +151,10 @@ pub(crate) async fn insert_with(
     Ok((all, back))
 }
 
-/// Inserts as [`insert_with`] does, with as many new clients.
+/// Inserts as [`insert_with`] does, with new clients.
 ///
 /// # Errors
-/// A server that does not answer.
+/// The server does not respond.
 pub(crate) async fn insert(
     endpoint: &str,
     games: &Games,
@@ -198,10 +198,10 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
     Loaded { speed, took }
 }
 
-/// Returns the statistics of the table, once the server answers.
+/// Returns the statistics of the table, once the server responds.
 ///
 /// # Errors
-/// A server that does not answer.
+/// The server does not respond.
 pub(super) async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
     let (inspector, deadline) = (Inspector::new(endpoint)?, Instant::now() + PATIENCE);
     loop {
@@ -216,7 +216,7 @@ pub(super) async fn stats(endpoint: &str) -> anyhow::Result<TableStats> {
 /// Inserts until the table holds at least `positions` positions.
 ///
 /// # Errors
-/// A server that does not answer.
+/// The server does not respond.
 pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyhow::Result<()> {
     let missing = positions.saturating_sub(stats(endpoint).await?.items).div_ceil(games.steps() as u64);
     let mut tasks = JoinSet::new();
@@ -259,7 +259,7 @@ mod tests {
         let soon = begin + Duration::from_secs(3600);
         assert_eq!(count(f64::INFINITY, soon).await, 100, "as many as there is time for");
         assert_eq!(count(20.0, begin + Duration::from_secs(4)).await, 0, "the end is over");
-        // Half of 20 per second, of which five seconds are late.
+        // Half of 20 per second, with a backlog of five seconds.
         let (mut pace, begun) = (Pace::new(begin, 20.0, (1, 2)), Instant::now());
         for _ in 0..50 {
             assert!(pace.wait(soon).await);

@@ -8,13 +8,13 @@ use tokio::net::TcpListener;
 
 use super::Args;
 
-/// Settings of the game, and of a rate limiter whose band is wider than any measurement needs.
+/// Settings of the game, and of a rate limiter with a wider band than any measurement needs.
 pub(crate) const UNLIMITED: [&str; 4] =
     ["run.game=connect_four", "replay.min_items=1", "replay.samples_per_insert=1.0", "replay.error_items=1e15"];
 /// Settings of a table that holds more than any measurement inserts.
 const CAPACITY: [&str; 2] = ["replay.window_items_min=1000000000", "replay.capacity_items=1000000000"];
 
-/// A replay server in this process, behind a socket.
+/// A replay server in this process, with a socket.
 pub(super) struct Server {
     pub(super) endpoint: String,
     running: Running,
@@ -25,7 +25,7 @@ impl Server {
     /// Starts a server with the log in `folder`, which an earlier server may have written.
     ///
     /// # Errors
-    /// An invalid setting, a folder that cannot be read or written.
+    /// A setting is invalid, or the directory cannot be read or written to.
     pub(super) async fn start(args: &Args, folder: &Path) -> anyhow::Result<Self> {
         let sets = UNLIMITED.into_iter().chain(CAPACITY).map(str::to_owned).chain(args.sets.iter().cloned()).collect();
         let mut config: Config = Sources { file: None, env: std::iter::empty(), sets }.layers()?.load()?;
@@ -36,10 +36,10 @@ impl Server {
         Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
     }
 
-    /// Drains the server; its log stays.
+    /// Drains the server; the log stays.
     ///
     /// # Errors
-    /// The error that ended the server early.
+    /// The server failed before the drain.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.drain.start();
         self.running.finished().await

@@ -1,4 +1,4 @@
-//! Measures a writer and a sampler beside a stalled sampler, which grants the maximum credit and reads nothing.
+//! Measures a writer and a sampler next to a stalled sampler, which grants the maximum credit and reads nothing.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::usage;
 /// Positions in the table, which is full: any growth of memory is then due to the stalled sampler.
 const POSITIONS: u64 = 200_000;
 
-/// Measures the same load twice: without a stalled sampler, and with one.
+/// Measures the same load twice: without and with a stalled sampler.
 ///
 /// # Errors
-/// A server that cannot start or does not answer.
+/// A server cannot start or does not respond.
 pub(super) async fn measure(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let Bench { args, folder, games, .. } = bench;
     let (mut args, seconds) = (args.clone(), args.stall_seconds);
@@ -49,8 +49,8 @@ pub(super) async fn measure(bench: Bench<'_>, report: &mut Report) -> anyhow::Re
     Ok(())
 }
 
-/// Opens a sample stream with the maximum credit for the largest batches, whose batches are never read. The stream
-/// stays open until the returned value is dropped.
+/// Opens a sample stream with the maximum credit for the largest batches, and never reads them. The stream stays open
+/// until the returned value is dropped.
 async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let game = "connect_four".to_owned();
     let batch_size = u32::try_from(SAMPLES_PER_BATCH_MAX)?;

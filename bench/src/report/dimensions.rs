@@ -3,28 +3,28 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Names and values in the order of the columns of a table; an object in JSON.
+/// Names and values in the order of the table columns; an object in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dimensions(Vec<(String, String)>);
 
 impl Dimensions {
-    /// Adds a dimension.
+    /// Adds a dimension after the existing ones.
     pub fn push(&mut self, name: &str, value: impl ToString) {
         self.0.push((name.to_owned(), value.to_string()));
     }
 
-    /// The value of a dimension.
+    /// Returns the value of a dimension; `None` if there is no such dimension.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Names and values.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The first dimension whose value differs from that of `other`, in words.
+    /// Describes the first dimension with a different value in `other`.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let mut names = self.iter().chain(other.iter()).map(|(name, _)| name);
         let name = names.find(|name| self.get(name) != other.get(name))?;

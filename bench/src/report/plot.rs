@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::table::in_unit;
 use super::{Plot, Report, Row, Unit};
 
-/// Width of a panel in pixels, and height of one with lines.
+/// Width of a panel, and height of a panel with lines, in pixels.
 const PANEL: (f64, f64) = (600.0, 370.0);
 /// Number of panels side by side.
 const COLUMNS: usize = 2;
@@ -13,27 +13,27 @@ const COLUMNS: usize = 2;
 const TITLE_HEIGHT: f64 = 44.0;
 /// Margins around the lines of a panel: left, top, right, bottom.
 const MARGINS: [f64; 4] = [64.0, 40.0, 190.0, 56.0];
-/// Height of a line of text, and of a bar.
+/// Height of a text line, and of a bar.
 const LINE_HEIGHT: f64 = 17.0;
 /// Colours that colour-blind readers can distinguish (after Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#a0508c", "#b08a00", "#56a0c8"];
-/// The colour of text.
+/// Colour of text.
 const INK: &str = "#3c3c3c";
-/// The colour of grid lines.
+/// Colour of grid lines.
 const GRID: &str = "#e8e8e8";
 
 /// One part of a plot.
 struct Panel<'a> {
     title: String,
-    /// The unit of every value.
+    /// Unit of every value.
     unit: Unit,
     x: Option<&'a str>,
-    /// The series by name: values by size (lines), or one value (bars, at size 0).
+    /// Series by name: values by size (lines), or one value (bars, at size 0).
     series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl Report {
-    /// The plot as SVG; `None` if there is nothing to plot.
+    /// Returns the plot as SVG; `None` if there is nothing to plot.
     #[must_use]
     pub fn svg(&self) -> Option<String> {
         let panels: Vec<Panel<'_>> = self.plots.iter().flat_map(|plot| panels(self, plot)).collect();
@@ -152,7 +152,7 @@ impl Panel<'_> {
             svg += &text((left - 6.0, y(value) + 4.0), INK, 12, "end", &in_unit(value, self.unit));
         }
         svg += &text((f64::midpoint(left, right), bottom + 38.0), INK, 13, "middle", self.x.unwrap_or_default());
-        // The legend has the order of the right ends of the lines.
+        // The legend follows the order of the right ends of the lines.
         let mut legend: Vec<(f64, usize)> = Vec::new();
         for (index, (_, points)) in self.series.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
@@ -194,7 +194,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     ends.unwrap_or((0.0, 1.0))
 }
 
-/// One, two and five of every decade between the logarithms `low` and `high`.
+/// Returns one, two and five times every power of ten between the logarithms `low` and `high`.
 fn round_numbers(low: f64, high: f64) -> impl Iterator<Item = f64> {
     let decades = low.floor() as i32..=high.ceil() as i32;
     let numbers = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(decade)));

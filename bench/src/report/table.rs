@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use super::{Report, Row, Unit, distinct};
 
-/// The cell of a value that was not measured, and of a metric that a row does not have.
+/// Cell of a value that was not measured, and of a metric that a row does not have.
 const MISSING: &str = "–";
 
 impl Report {
@@ -65,7 +65,7 @@ fn table(rows: &[&Row], text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Formats a value with its unit, and its change beside it.
+/// Formats a value with the unit, and the change next to it.
 fn cell(row: &Row) -> String {
     let Some(value) = row.value else { return MISSING.to_owned() };
     let mut text = in_unit(value, row.unit);
@@ -78,7 +78,7 @@ fn cell(row: &Row) -> String {
     text
 }
 
-/// Formats a value for human readers, with its unit.
+/// Formats a value for human readers, with the unit.
 pub(crate) fn in_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count | Unit::PerSecond | Unit::Cores => number(value),

@@ -14,10 +14,10 @@ pub(super) struct Player<G: Game> {
     plies: usize,
     rng: ChaCha8Rng,
     legal: Vec<Action>,
-    /// Uniform priors by the number of legal actions.
+    /// Uniform priors, indexed by the number of legal actions.
     priors: Vec<Vec<f32>>,
     policy: Vec<f32>,
-    /// Bytes and nodes of the trees at the end of their searches, summed.
+    /// Bytes and nodes of the trees at the end of each search, summed.
     bytes: u64,
     nodes: u64,
 }
@@ -41,8 +41,7 @@ impl<G: Game> Player<G> {
         }
     }
 
-    /// Searches one move, plays it, and returns how many simulations that took. After the end of a game, a new one
-    /// begins.
+    /// Searches one move, plays it, and returns the number of simulations. Starts a new game after the end of a game.
     pub(super) fn play_move(&mut self) -> usize {
         self.game.legal_actions(&self.position, &mut self.legal);
         self.tree.reset(self.position.clone(), undecided(&self.legal, &self.priors));
@@ -77,8 +76,8 @@ impl<G: Game> Player<G> {
         self.tree.answer(request, position, reward, discount, expansion);
     }
 
-    /// Plays the action that the search chose, as self-play does: under pUCT it is sampled with the temperature, under
-    /// Gumbel the noise of the search has already sampled it.
+    /// Plays the action that the search chose, as self-play does. pUCT samples it with the temperature; with Gumbel,
+    /// the noise of the search has already sampled it.
     fn conclude(&mut self) {
         self.tree.search_policy(&mut self.policy);
         let action = match self.algorithm {
@@ -95,12 +94,12 @@ impl<G: Game> Player<G> {
         }
     }
 
-    /// Bytes of the trees at the end of their searches, summed.
+    /// Returns the bytes of the trees at the end of each search, summed.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Nodes of the trees at the end of their searches, summed.
+    /// Returns the nodes of the trees at the end of each search, summed.
     pub(super) fn nodes(&self) -> u64 {
         self.nodes
     }

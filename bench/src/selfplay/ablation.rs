@@ -1,8 +1,8 @@
-//! `zerofleet bench selfplay --ablate`: the gain from each optimisation. They are removed cumulatively, one by one,
+//! `zerofleet bench selfplay --ablate`: the gain from each optimisation. The optimisations are removed cumulatively,
 //! from self-play as in a run down to a loop over one game and one leaf in float32.
 //!
-//! Every step is this command with other options, in a process of its own, so that its memory is measured separately;
-//! the steps alternate. A row can be reproduced by itself with the options that it shows.
+//! Every step is this command with other options, in a separate process, so that memory is measured separately; the
+//! steps alternate. The options in a row reproduce that row by itself.
 
 use anyhow::Context;
 use network_cpu::KernelPreference;
@@ -12,13 +12,13 @@ use super::{Args, ENGINE, EVALUATIONS, EXPERIENCE, MEAN_BATCH, PEAK_MEMORY, POSI
 use crate::report::{Report, Unit};
 use crate::{Turns, own_process};
 
-/// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
+/// Leaves of the single game, once games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
 
-/// The name of an optimisation, and the function that removes it from the options.
+/// Name of an optimisation, and the function that removes it from the options.
 type TakeAway = (&'static str, fn(&mut Args));
 
-/// The optimisations, in the order of their removal.
+/// Optimisations, in order of removal.
 const STEPS: [TakeAway; 9] = [
     ("nothing", |_| {}),
     ("symmetry reuse", |args| args.symmetry_reuse = false),
@@ -37,18 +37,18 @@ const STEPS: [TakeAway; 9] = [
     ("batching", |args| args.leaves = 1),
 ];
 
-/// Measures each step by this program in a process of its own.
+/// Measures each step with this program in a separate process.
 ///
 /// # Errors
-/// Invalid options, a step that fails.
+/// An option is invalid, or a step fails.
 pub fn in_processes(args: &Args) -> anyhow::Result<Report> {
     measure(args, |step| own_process::report(&arguments(step)))
 }
 
-/// Measures each step once in each turn, by `measure_step`.
+/// Measures each step once in each turn, with `measure_step`.
 ///
 /// # Errors
-/// Invalid options, a step that fails.
+/// An option is invalid, or a step fails.
 pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Report> {
     args.check()?;
     let mut turns = args.turns;
@@ -73,7 +73,7 @@ pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Repor
     Ok(ablation(args, &counting))
 }
 
-/// A metric of whole self-play.
+/// Returns a metric of whole self-play.
 fn of(report: &Report, metric: &str) -> Option<f64> {
     report.value(SELF_PLAY, &[("self-play", WHOLE)], metric)
 }
@@ -112,12 +112,12 @@ fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
     report
 }
 
-/// Positions/s of the step before over those of this step: the gain from the optimisation.
+/// Positions/s of the previous step relative to this step: the gain from the optimisation.
 const WORTH: &str = "worth";
-/// Positions/s over those of the last step.
+/// Positions/s relative to the last step.
 const OVER_LAST: &str = "over naive";
 
-/// The options of the command that measures a step.
+/// Returns the options of the command that measures a step.
 fn options(args: &Args) -> Vec<String> {
     let Args { game, channels, blocks, threads, games, leaves, simulations, cache_positions, .. } = args;
     let Args { subtree_reuse, symmetry_reuse, device, precision, kernel, in_flight, .. } = args;
@@ -131,7 +131,7 @@ fn options(args: &Args) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The arguments of this program that measure a step once.
+/// Returns the arguments with which this program measures a step once.
 fn arguments(args: &Args) -> Vec<String> {
     let Turns { seconds, seed, .. } = args.turns;
     let once = ["--json", "--repeats", "1", "--seconds", &seconds.to_string(), "--seed", &seed.to_string()];

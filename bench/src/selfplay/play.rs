@@ -28,7 +28,7 @@ pub(super) struct Contestants<'a, G: Game> {
     game: &'a G,
     args: &'a Args,
     threads: usize,
-    /// The CPUs to which threads are pinned in turn; if empty, threads run anywhere.
+    /// CPUs to which threads are pinned in turn; if empty, threads run anywhere.
     cpus: Vec<Cpu>,
     weights: Published,
 }
@@ -50,7 +50,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         report.set("simulations", self.args.simulations);
     }
 
-    /// Chooses the evaluators that self-play uses, and those of libtorch.
+    /// Chooses the evaluators for self-play, and the libtorch evaluators.
     pub(super) fn backends(&self) -> anyhow::Result<(Arc<dyn Backend>, Arc<LibtorchBackend>)> {
         let Self { args, threads, .. } = *self;
         let libtorch = Libtorch::new(args.device, args.precision, Instant::now)?;
@@ -71,13 +71,13 @@ impl<'a, G: Game> Contestants<'a, G> {
         (0..self.threads).map(|_| Ok(backend.build(manifest, bytes)?)).collect()
     }
 
-    /// The name of the evaluators of a backend.
+    /// Returns the name of the evaluators of a backend.
     pub(super) fn evaluator_name(&self, backend: &dyn Backend) -> anyhow::Result<String> {
         let Published { manifest, bytes } = &self.weights;
         Ok(backend.build(manifest, bytes)?.attributes().name.to_string())
     }
 
-    /// Measures the evaluations/s over all threads, on batches of random positions that were prepared in advance.
+    /// Measures the evaluations/s over all threads, on prepared batches of random positions.
     pub(super) fn alone(&self, backend: &dyn Backend, positions: usize, time: Duration) -> anyhow::Result<f64> {
         let batch = |thread| random_batch(self.game, positions, self.args.turns.seed.wrapping_add(thread as u64));
         evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
@@ -107,7 +107,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         let whole = |interval: Duration| interval.mul_f64(time.div_duration_f64(interval).ceil().max(1.0));
         let time = swap.map_or(time, whole);
         let (us, cpu_before) = (Some(std::process::id()), OnceLock::new());
-        // All games begin with the same position: they must spread out before their speed is representative.
+        // All games start with the same position: they must spread out before the speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cached(), time / 2).map(drop);
         let play = |player: &mut Player<'_, G>| {
             cpu_before.get_or_init(|| usage::cpu_seconds(us));
@@ -148,12 +148,12 @@ impl Args {
     }
 }
 
-/// The games of one thread.
+/// Games of one thread.
 struct Player<'a, G: Game> {
     game: &'a G,
     backend: &'a dyn Backend,
     weights: &'a Published,
-    /// The newest version of the weights.
+    /// Latest version of the weights.
     newest: &'a AtomicU64,
     evaluator: Box<dyn Evaluator>,
     episodes: Episodes<G>,
@@ -161,7 +161,7 @@ struct Player<'a, G: Game> {
     kept: (usize, usize),
 }
 
-/// The results of self-play in one thread.
+/// Results of self-play in one thread.
 struct Played {
     round: Round,
     seconds: f64,
@@ -184,7 +184,7 @@ impl<G: Game> Player<'_, G> {
         Ok(Played { round, seconds: start.elapsed().as_secs_f64(), kept: self.kept })
     }
 
-    /// Goes on with the newest weights once they are there; searches end with those they began with.
+    /// Continues with the latest weights once they are available; searches in progress finish with the old weights.
     fn take_newest(&mut self, cache: Option<WeightsCache<'_>>) -> anyhow::Result<Round> {
         let newest = self.newest.load(Ordering::Relaxed);
         if newest == self.evaluator.attributes().weights_version {
@@ -200,13 +200,13 @@ impl<G: Game> Player<'_, G> {
     }
 }
 
-/// Computes the speed of all threads together. Simulations include those that needed no evaluation; a full batch holds
-/// the leaves of all games of a thread.
+/// Computes the total speed of all threads. Simulations count even without an evaluation; a full batch holds the leaves
+/// of all games in a thread.
 fn speed(played: &[Played], batch_max: usize, cpu_seconds: Option<f64>) -> Vec<Value> {
     let per_second =
         |of: fn(&Round) -> usize| played.iter().map(|played| of(&played.round) as f64 / played.seconds).sum::<f64>();
     let sum = |of: fn(&Played) -> usize| played.iter().map(of).sum::<usize>() as f64;
-    // 0 without batches, without a cache, and if no episode was finished.
+    // 0 without batches, without a cache, and without a finished episode.
     let ratio = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
     let mean_batch = ratio(sum(|played| played.round.evaluated), sum(|played| played.round.batches));
     let cache_hits = ratio(sum(|played| played.round.cache_hits), sum(|played| played.round.cache_lookups));
@@ -225,7 +225,7 @@ fn speed(played: &[Played], batch_max: usize, cpu_seconds: Option<f64>) -> Vec<V
     ]
 }
 
-/// The batches of an engine that merges the requests of all threads.
+/// Returns the batches of an engine that merges the requests of all threads.
 fn merged(counts: EngineCounts) -> Vec<Value> {
     let EngineCounts { batches, positions, padded_positions, busy, in_flight, .. } = counts;
     let share = |part: u64, whole: u64| Some(part as f64 / whole.max(1) as f64);
@@ -237,7 +237,7 @@ fn merged(counts: EngineCounts) -> Vec<Value> {
     ]
 }
 
-/// Positions of random games, each at a random ply.
+/// Returns positions of random games, each at a random ply.
 fn random_batch<G: Game>(game: &G, positions: usize, seed: u64) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut batch = Batch::new(game.spec().observation);

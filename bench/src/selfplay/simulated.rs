@@ -1,10 +1,10 @@
-//! `zerofleet bench selfplay --simulate`: self-play on a simulated accelerator, whose requests an engine merges, as a
-//! share of the throughput of the device at its largest batch.
+//! `zerofleet bench selfplay --simulate`: self-play on a simulated accelerator with an engine that merges requests, as
+//! a share of the device throughput at the largest batch.
 //!
-//! The device takes a fixed time for each batch and a time for each position, one batch at a time and in order, and
-//! sleeps meanwhile, so that a machine without an accelerator shows what merging gains. Its answers are prepared random
-//! numbers. Beside the engine the report has the same self-play with an engine for each thread, as without merging, and
-//! with new weights at an interval. Start with `measure`.
+//! The device takes a fixed time per batch plus a time per position, one batch at a time and in order, and sleeps
+//! meanwhile. A machine without an accelerator thus shows the gain from merging. The outputs are prepared random
+//! numbers. The report also has the same self-play with an engine for each thread, as without merging, and with new
+//! weights at an interval. Start with `measure`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -28,42 +28,46 @@ use super::{Args, EVALUATIONS, SELF_PLAY};
 use crate::report::{Report, Unit, Value, percent, value_of};
 use crate::threads::lock;
 
-/// The largest batch of the simulated device.
+/// Largest batch of the simulated device.
 const BATCH_MAX: usize = BATCH_SIZES[BATCH_SIZES.len() - 1];
 
 const DEVICE: &str = "the device alone";
 const SHARE: &str = "share of the device alone";
 
-/// How the threads use the device.
+/// Ways in which the threads use the device.
 const REQUESTS: [&str; 3] = ["separate, a batch for each thread", "merged", "merged, with new weights at intervals"];
 
-/// The simulated accelerator.
+/// Options of the simulated accelerator.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SimulatedArgs {
-    /// Plays on a simulated accelerator without a cache: with merged requests, with a batch for each thread, and with
-    /// new weights. The bound is the throughput of the device at the largest of `--batches`.
+    /// Play on a simulated accelerator without a cache.
+    ///
+    /// Measures merged requests, a batch for each thread, and new weights. The bound is the throughput of the device at
+    /// the largest of `--batches`.
     #[arg(long, conflicts_with_all = ["ablate", "whole_only"])]
     pub simulate: bool,
-    /// Its time for a batch, besides that for the positions, in microseconds.
+    /// Time of the device per batch, in addition to the positions, in microseconds.
     #[arg(long, default_value_t = 60)]
     pub batch_us: u64,
-    /// Its time for a position, in nanoseconds. The default is that of a network of 20 blocks and 256 channels on an
-    /// H100, which evaluates about 230,000 positions per second in batches of 2,048.
+    /// Time of the device per position, in nanoseconds.
+    ///
+    /// The default matches a network of 20 blocks and 256 channels on an H100, which evaluates about 230,000 positions
+    /// per second in batches of 2,048.
     #[arg(long, default_value_t = 4316)]
     pub position_ns: u64,
-    /// The interval of new weights, in seconds.
+    /// Interval of new weights, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub swap_seconds: f64,
-    /// The time that a thread needs to prepare new weights, in milliseconds.
+    /// Time of a thread to prepare new weights, in milliseconds.
     #[arg(long, default_value_t = 200)]
     pub prepare_ms: u64,
-    /// The time that the device thread needs to copy new weights to the device, in milliseconds.
+    /// Time of the device thread to copy new weights to the device, in milliseconds.
     #[arg(long, default_value_t = 15)]
     pub upload_ms: u64,
 }
 
 impl SimulatedArgs {
-    /// Its time for a batch.
+    /// Returns the device time for a batch.
     fn cost(&self, positions: usize) -> Duration {
         let position = Duration::from_nanos(self.position_ns);
         Duration::from_micros(self.batch_us) + position * u32::try_from(positions).unwrap_or(u32::MAX)
@@ -73,7 +77,7 @@ impl SimulatedArgs {
 /// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// An invalid interval of new weights, an engine that fails.
+/// The interval of new weights is invalid, or an engine fails.
 pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
     let args = &Args { cache_positions: 0, ..args.clone() };
     let (simulated, time) = (&args.simulated, args.turns.time()?);
@@ -118,12 +122,12 @@ pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> 
     Ok(report)
 }
 
-/// The sequence of batches on the device, one at a time and in order.
+/// Sequence of batches on the device, one at a time and in order.
 #[derive(Debug)]
 struct Timeline {
     args: SimulatedArgs,
     in_flight: usize,
-    /// The ends of the newest batches, as many as may be in flight.
+    /// End times of the latest batches, as many as may be in flight.
     ends: VecDeque<Instant>,
 }
 
@@ -133,7 +137,7 @@ impl Timeline {
         Arc::new(Mutex::new(Self { args, in_flight, ends: VecDeque::new() }))
     }
 
-    /// Submits a batch once it may be in flight, and returns the time of its end.
+    /// Submits a batch once it may be in flight, and returns its end time.
     fn submit(&mut self, positions: usize) -> Instant {
         if self.ends.len() == self.in_flight {
             self.ends.pop_front().into_iter().for_each(sleep_until);
@@ -149,11 +153,11 @@ fn sleep_until(end: Instant) {
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
 }
 
-/// The device behind an engine.
+/// The device used by an engine.
 struct Simulated {
     timeline: Arc<Mutex<Timeline>>,
     upload: Duration,
-    /// Numbers that a real device would take.
+    /// Input numbers that a real device would receive.
     observations: Vec<f32>,
     /// Random numbers for the largest batch, `[BATCH_MAX, A + 3]`.
     logits: Vec<f32>,
@@ -216,7 +220,7 @@ fn engine(spec: &Spec, args: &Args, timeline: &Arc<Mutex<Timeline>>, sizes: Vec<
     BatchingEngine::start(device, settings)
 }
 
-/// The network of a version on the device.
+/// Returns the network of a version on the device.
 fn network(spec: &Spec, WeightsVersion(weights_version): WeightsVersion) -> LoadedNetwork {
     let (preferred_batch, max_batch) = (BATCH_MAX, BATCH_MAX);
     LoadedNetwork {
@@ -227,7 +231,8 @@ fn network(spec: &Spec, WeightsVersion(weights_version): WeightsVersion) -> Load
     }
 }
 
-/// The device without merging: each thread has an engine of its own, whose batches hold its games with little padding.
+/// Returns the device without merging: each thread has a separate engine with batches that hold the games of that
+/// thread with little padding.
 fn separate(spec: &Spec, args: &Args) -> impl Backend {
     let (timeline, engines) = (Timeline::new(args), Mutex::new(Vec::new()));
     let (spec, args) = (spec.clone(), args.clone());
@@ -244,10 +249,10 @@ fn separate(spec: &Spec, args: &Args) -> impl Backend {
     }
 }
 
-/// The newest weights on the device, and the version.
+/// Latest weights on the device, with the version.
 type Newest = Option<(WeightsVersion, Weights<Simulated>)>;
 
-/// One engine on the device, and the newest weights.
+/// One engine on the device, and the latest weights.
 struct Merged {
     spec: Spec,
     prepare: Duration,
@@ -285,7 +290,7 @@ impl Backend for Merged {
     }
 
     fn try_build(&self, manifest: &Manifest, _: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
-        // A lock of a thread that panicked ends the measurement when that thread is joined.
+        // A lock poisoned by a panicked thread ends the measurement when that thread is joined.
         let Ok(mut newest) = self.newest.try_lock() else { return Ok(None) };
         self.build_from(&mut newest, manifest.version).map(Some)
     }

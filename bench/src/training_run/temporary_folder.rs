@@ -3,22 +3,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// A new folder that is removed with its contents on drop.
+/// A new directory that is removed with the contents on drop.
 #[derive(Debug)]
 pub(crate) struct TemporaryFolder {
     path: PathBuf,
 }
 
 impl TemporaryFolder {
-    /// Creates the folder below `parent`, or below the system's folder of temporary files.
+    /// Creates the directory below `parent`, or below the system's temporary directory.
     ///
     /// # Errors
-    /// A folder that cannot be created.
+    /// The directory cannot be created.
     pub(crate) fn new(parent: Option<&Path>) -> anyhow::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         fs::create_dir_all(&parent).with_context(|| format!("make the folder {}", parent.display()))?;
         let path = parent.join(format!("zerofleet-bench-{}", std::process::id()));
-        // An existing folder must not be removed on drop, so it is an error.
+        // An existing directory must not be removed on drop, so it is an error.
         fs::create_dir(&path).with_context(|| format!("make the folder {}", path.display()))?;
         Ok(Self { path })
     }
