@@ -1,10 +1,10 @@
-//! The parts of the chaos test: a fleet of real processes on a virtual network, and faults injected into both.
+//! Parts of the chaos test: a fleet of real processes on a virtual network, and faults injected into both.
 //!
-//! [`Network`] forwards packets between hosts, [`Schedule`] generates the faults and their times from a seed, and
-//! [`Machine`] determines which of them can be injected here. [`Fleet`] injects the faults and watches the processes.
-//! [`Witnesses`] are clients that record their operations in a [`History`]; [`checker`] and [`Ledger`] compare these,
-//! and the acknowledged trajectories of the actors, with the stored ones. [`Recoveries`] formats the table in the docs.
-//! Start with `tests/tests/chaos.rs`.
+//! [`Network`] forwards packets between hosts, [`Schedule`] generates faults with times from a seed, and [`Machine`]
+//! determines which faults can be injected on this machine. [`Fleet`] injects the faults and watches the processes.
+//! [`Witnesses`] are clients that record all operations in a [`History`]. [`checker`] and [`Ledger`] compare the
+//! history, and the acknowledged trajectories of the actors, with the stored trajectories. [`Recoveries`] formats the
+//! table in the docs. Start with `tests/tests/chaos.rs`.
 
 mod cgroup;
 pub mod checker;

@@ -14,7 +14,7 @@ use crate::process::Process;
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The seed of every run.
+/// Seed of every run.
 pub const SEED: u64 = 1;
 
 /// A run small enough for two busy cores: a tiny network, few games at once, one thread each.
@@ -60,7 +60,7 @@ version_interval_seconds = 1
 cpu_share = 0.5
 "#;
 
-/// One process of each role, in a run directory that is deleted at the end. Their logs are printed if the test panics.
+/// One process per role, in a run directory that is deleted at the end. The logs are printed if the test panics.
 #[derive(Debug)]
 pub struct Cluster {
     directory: TempDir,
@@ -70,7 +70,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The roles of the processes, in the order in which they are started.
+    /// Roles of the processes, in start order.
     pub const ROLES: [Role; 4] = [Role::Replay, Role::Learner, Role::Actor, Role::Arena];
 
     /// Writes the run file and creates the processes without starting them.
@@ -100,8 +100,8 @@ impl Cluster {
         Ok(Self { directory, processes, replay: replay_port, learner: learner_port })
     }
 
-    /// Returns a further replay server, with its own log below the run directory, and its endpoint. The caller starts
-    /// it.
+    /// Returns a further replay server with a separate log below the run directory, and the endpoint. The caller starts
+    /// the server.
     ///
     /// # Errors
     /// A binary is missing, or no port is free.
@@ -128,8 +128,8 @@ impl Cluster {
         Ok(process)
     }
 
-    /// Returns a further learner that listens at `listen`, with a folder of its own below the run directory, and with
-    /// these settings. The caller starts it.
+    /// Returns a further learner that listens at `listen`, with a separate directory below the run directory and these
+    /// settings. The caller starts it.
     ///
     /// # Errors
     /// A binary is missing, or no port is free.
@@ -143,8 +143,8 @@ impl Cluster {
         Ok(process)
     }
 
-    /// Returns an inference server for the weights of the cluster's learner, and its address. The caller starts it and
-    /// configures the actor with its address.
+    /// Returns an inference server for the weights of the cluster's learner, and the address. The caller starts the
+    /// server and configures the actor with the address.
     ///
     /// # Errors
     /// A binary is missing, or no port is free.
@@ -171,12 +171,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// The processes, in the order of [`Self::ROLES`].
+    /// Returns the processes, in the order of [`Self::ROLES`].
     pub fn processes(&mut self) -> &mut [Process; 4] {
         &mut self.processes
     }
 
-    /// The process of a role.
+    /// Returns the process of a role.
     pub fn process(&mut self, role: Role) -> &mut Process {
         &mut self.processes[Self::index(role)]
     }
@@ -185,13 +185,13 @@ impl Cluster {
         Self::ROLES.iter().position(|other| *other == role).expect("a cluster has a process of this role")
     }
 
-    /// Returns a metric of the process of a role; `None` while it has none or does not answer.
+    /// Returns a metric of the process of a role; `None` while it has none or does not respond.
     #[must_use]
     pub fn metric(&self, role: Role, name: &str) -> Option<f64> {
         self.processes[Self::index(role)].metric(name)
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -209,7 +209,7 @@ impl Cluster {
         endpoint(self.learner)
     }
 
-    /// The port on which the replay server listens.
+    /// Returns the port on which the replay server listens.
     #[must_use]
     pub fn replay_port(&self) -> u16 {
         self.replay

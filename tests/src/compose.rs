@@ -1,4 +1,4 @@
-//! A cluster in containers as deploy/compose.yaml defines it, with images of the built binaries.
+//! A cluster in containers as defined by deploy/compose.yaml, with images of the built binaries.
 
 mod needles;
 mod program;
@@ -18,9 +18,9 @@ pub use program::Program;
 use crate::process::{get, program, run, value_of, wait_until};
 use crate::skip;
 
-/// The admin port of every container.
+/// Admin port of every container.
 const ADMIN_PORT: u16 = 9100;
-/// The images of the cluster's processes and of the check; `BELOW` lists the base images.
+/// Images of the cluster's processes and of the check; `BELOW` lists the base images.
 pub const IMAGES: [&str; 6] = ["replay-server", "learner", "inference-server", "actor", "arena", "cli"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 
@@ -30,19 +30,19 @@ pub fn program_in(image: &'static str) -> &'static str {
     if image == "cli" { "zerofleet" } else { image }
 }
 
-/// A Compose project; its containers, volumes and images are removed when it is dropped.
+/// A Compose project; containers, volumes and images are removed on drop.
 #[derive(Debug)]
 pub struct Compose {
     program: Program,
     folder: TempDir,
     project: String,
     environment: Vec<(&'static str, String)>,
-    /// The `docker logs` processes that follow containers which will be removed.
+    /// The `docker logs` processes that follow containers to be removed.
     followers: Vec<Child>,
 }
 
 impl Compose {
-    /// Builds images of the built binaries, and makes certificates, tokens and the run file of `game` with `changes`
+    /// Builds images of the built binaries. Makes certificates, tokens and the run file of `game`, with `changes`
     /// (TOML) merged into it. Returns `None`, and [skips](fn@skip) the test, if this machine has no Docker engine or no
     /// Compose.
     ///
@@ -101,16 +101,16 @@ impl Compose {
         self.environment.push((name, value.to_owned()));
     }
 
-    /// Returns the folder of certificates and tokens, with a folder for each service.
+    /// Returns the directory of certificates and tokens, with a subdirectory for each service.
     #[must_use]
     pub fn secrets(&self) -> PathBuf {
         self.folder.path().join("secrets")
     }
 
-    /// Runs a command of Compose; returns its output.
+    /// Runs a command of Compose; returns the output.
     ///
     /// # Errors
-    /// The command fails; the error contains its output.
+    /// The command fails; the error contains the output.
     pub fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
         use std::os::unix::fs::MetadataExt as _;
 
@@ -126,7 +126,7 @@ impl Compose {
     /// Returns the running containers of a service.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not respond.
     pub fn containers(&self, service: &str) -> anyhow::Result<Vec<Container>> {
         let project = format!("label=com.docker.compose.project={}", self.project);
         let service = format!("label=com.docker.compose.service={service}");
@@ -137,7 +137,7 @@ impl Compose {
     /// Waits until a service has `count` containers and all of them are healthy.
     ///
     /// # Errors
-    /// The service is not healthy by the deadline; the error contains the output of its containers.
+    /// The service is not healthy by the deadline; the error contains the output of the containers.
     pub fn healthy(&self, service: &str, count: usize, deadline: Duration) -> anyhow::Result<()> {
         wait_until(&format!("{count} of {service} are healthy"), deadline, || {
             let containers = self.containers(service)?;
@@ -145,7 +145,7 @@ impl Compose {
         })
     }
 
-    /// Returns a metric of the first container of a service; `None` while it has none or does not answer.
+    /// Returns a metric of the first container of a service; `None` while it has none or does not respond.
     #[must_use]
     pub fn metric(&self, service: &str, name: &str) -> Option<f64> {
         self.containers(service).ok()?.first()?.metric(name)
@@ -154,7 +154,7 @@ impl Compose {
     /// Writes the past and future output of a container to a file, which outlives the container.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not respond.
     pub fn follow(&mut self, container: &Container) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(format!("{}.log", container.id));
         let log = std::fs::File::create(&path).context("make a file for a log")?;
@@ -177,7 +177,7 @@ impl Compose {
         format!("zerofleet/{name}:{}", self.project.trim_start_matches("zerofleet-"))
     }
 
-    /// Returns the texts that occur in these images: in a layer, in the name of a file or in the configuration.
+    /// Returns the texts that occur in these images: in a layer, in a file name or in the configuration.
     ///
     /// # Errors
     /// The engine cannot export the images.
@@ -202,7 +202,7 @@ impl Drop for Compose {
             eprintln!("---- containers, last lines ----\n{}", lines[lines.len().saturating_sub(120)..].join("\n"));
         }
         for follower in &mut self.followers {
-            // A process that has ended by itself cannot be killed.
+            // A process that has exited by itself cannot be killed.
             let _ = follower.kill();
             let _ = follower.wait();
         }
@@ -220,7 +220,7 @@ impl Drop for Compose {
 /// A running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// The id that the engine has assigned.
+    /// Id assigned by the engine.
     pub id: String,
 }
 
@@ -245,14 +245,14 @@ impl Container {
         self.inspect("{{.State.Health.Status}}").is_ok_and(|status| status == "healthy")
     }
 
-    /// Returns a metric of the container, without labels; `None` while it has none or does not answer.
+    /// Returns a metric of the container, without labels; `None` while it has none or does not respond.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         value_of(name, &get(&format!("{}:{ADMIN_PORT}", self.address().ok()?), "metrics").ok()?)
     }
 }
 
-/// Merges the sections of `changes` into those of a run file.
+/// Merges the sections of `changes` into a run file.
 fn changed(config: &str, changes: &str) -> anyhow::Result<String> {
     let mut config: Table = config.parse().context("parse the run file")?;
     for (section, keys) in changes.parse::<Table>().context("parse the changes")? {

@@ -14,20 +14,20 @@ use crate::process::Process;
 /// Reading weights on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// An inference server, in a folder that is deleted at the end. Its log is printed if the test panics.
+/// An inference server, in a directory that is deleted at the end. The log is printed if the test panics.
 #[derive(Debug)]
 pub struct InferenceServer {
-    // Fields are dropped in this order: the process ends before its folder is removed.
+    // Fields are dropped in this order: the process stops before the directory is removed.
     process: Process,
     directory: TempDir,
     port: u16,
 }
 
 impl InferenceServer {
-    /// Creates a server of `game` with these settings (`inference.batch_max=64`) without starting it.
+    /// Creates a server of `game` with settings such as `inference.batch_max=64`, without starting it.
     ///
     /// # Errors
-    /// The binary is missing, or the folder cannot be made.
+    /// The binary is missing, or the directory cannot be made.
     pub fn new(game: &str, sets: &[&str]) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("make the folder of the server")?;
         let [listen, admin] = reserve_ports().context("find free ports")?;
@@ -42,7 +42,7 @@ impl InferenceServer {
         Ok(Self { directory, process, port })
     }
 
-    /// Starts the server with the weights whose manifest is `weights`, and waits until it is ready.
+    /// Starts the server with the weights of the manifest `weights`, and waits until it is ready.
     ///
     /// # Errors
     /// The server cannot be started or does not become ready.
@@ -52,7 +52,7 @@ impl InferenceServer {
         self.process.ready(START_DEADLINE)
     }
 
-    /// Returns the folder in which the server and the test may write.
+    /// Returns the directory in which the server and the test may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -64,7 +64,7 @@ impl InferenceServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The process of the server.
+    /// Returns the process of the server.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

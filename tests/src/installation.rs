@@ -1,4 +1,4 @@
-//! Installs programs in a temporary folder, where a test may remove their dependencies.
+//! Installs programs in a temporary directory, where a test may remove dependencies.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,30 +12,30 @@ use tempfile::TempDir;
 
 use crate::process::{Output, program, wait_until};
 
-/// The library that a program linked with libtorch requires.
+/// Library required by a program that links libtorch.
 const LIBTORCH: &[u8] = b"libtorch_cpu.so\0";
-/// The path that a loader searches first.
+/// Path that a loader searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Programs in a folder that is deleted at the end.
+/// Programs in a directory that is deleted at the end.
 #[derive(Debug)]
 pub struct Installation {
     directory: TempDir,
 }
 
 impl Installation {
-    /// The library that a program requires instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
+    /// Library that a program requires instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
     pub const LOST: &'static str = "libtorch_xyz.so";
 
-    /// Installs these programs; they find libtorch by the same relative paths as in the folder where they were built.
+    /// Installs these programs; they find libtorch by the same relative paths as in the build directory.
     ///
     /// # Errors
     /// A binary is missing or cannot be copied.
     pub fn new(programs: &[&str]) -> anyhow::Result<Self> {
         let binaries = programs.iter().map(|name| program(name)).collect::<anyhow::Result<Vec<PathBuf>>>()?;
         let here = binaries.first().and_then(|binary| binary.parent()?.parent()).context("no program to install")?;
-        // The paths to libtorch are relative to the folder of a program, so this folder is created beside the one into
-        // which the programs were built.
+        // The paths to libtorch are relative to the directory of a program, so this directory is created next to the
+        // build directory of the programs.
         let directory = TempDir::with_prefix_in("installation-", here).context("make the folder of the programs")?;
         for (program, binary) in programs.iter().zip(&binaries) {
             let copy = directory.path().join(program);
@@ -48,8 +48,7 @@ impl Installation {
     }
 
     /// Makes a program require a library that does not exist, as if libtorch were missing for this program alone.
-    /// Without link-time optimisation, programs that never call libtorch are linked with it as well, and could not
-    /// start without it.
+    /// Without link-time optimisation, programs that never call libtorch also link it, and could not start without it.
     ///
     /// # Errors
     /// The program does not require libtorch, or cannot be replaced.
@@ -69,7 +68,7 @@ impl Installation {
         fs::set_permissions(&path, permissions).context("restore its permissions")
     }
 
-    /// Replaces a program by a script that starts it with additional arguments behind its own.
+    /// Replaces a program by a script that starts it with additional arguments at the end.
     ///
     /// # Errors
     /// The program is missing, or the script cannot be written.
@@ -81,13 +80,13 @@ impl Installation {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).context("make the script a program")
     }
 
-    /// Returns the folder of the programs, in which they may write.
+    /// Returns the directory of the programs, in which they may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Runs a program to its end; its loader also searches the folder for libraries.
+    /// Runs a program until it exits; the loader also searches the directory for libraries.
     ///
     /// # Errors
     /// The program cannot be started, or still runs at the deadline.
@@ -126,7 +125,7 @@ struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // A process that has ended by itself cannot be killed.
+        // A process that has exited by itself cannot be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! System tests: a cluster of real processes on free loopback ports, each run in its own directory.
+//! System tests: a cluster of real processes on free loopback ports, each run in a separate directory.
 //!
 //! Binaries come from the directory in `ZEROFLEET_BIN_DIR`, or else from the target directory of the test itself. Every
 //! wait polls a condition and has a deadline; logs are printed when a test fails. Start with [`Cluster`].

@@ -1,4 +1,4 @@
-//! Starts, queries and ends one real process.
+//! Starts, queries and stops one real process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,7 +12,7 @@ use service::net::ReservedPort;
 
 use crate::chaos::Namespace;
 
-/// The interval between polls.
+/// Interval between polls.
 const POLL: Duration = Duration::from_millis(25);
 /// Timeout of a request to an admin port.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub fn wait_until(
     Ok(())
 }
 
-/// Returns the path of the program `name` in the folder of the fleet's binaries.
+/// Returns the path of the program `name` in the directory of the fleet's binaries.
 ///
 /// # Errors
 /// The program is missing.
@@ -53,10 +53,10 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs a command to its end; returns its standard output.
+/// Runs a command until it exits; returns the standard output.
 ///
 /// # Errors
-/// The command cannot be started or fails; the error contains its output.
+/// The command cannot be started or fails; the error contains the output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -64,12 +64,12 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The exit status and output of a process that ended by itself.
+/// Exit status and output of a process that exited by itself.
 #[derive(Debug)]
 pub struct Output {
-    /// The exit status.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// The output of the process.
+    /// Output of the process.
     pub text: String,
 }
 
@@ -81,21 +81,21 @@ impl Output {
     }
 }
 
-/// A process, its command line and its log. A restart uses the same ports.
+/// A process with command line and log. A restart uses the same ports.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     arguments: Vec<OsString>,
     program: PathBuf,
     log: PathBuf,
-    /// The admin port; zero if the process has none.
+    /// Admin port; zero if the process has none.
     admin: u16,
     namespace: Option<Arc<Namespace>>,
-    /// The command line that starts the program; empty if it is started directly.
+    /// Command line that starts the program; empty if the program is started directly.
     launcher: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
     child: Option<Child>,
-    /// The ports on which the process listens, reserved before its first start.
+    /// Ports on which the process listens, reserved before the first start.
     ports: Vec<ReservedPort>,
 }
 
@@ -122,17 +122,18 @@ impl Process {
         Ok(Self { name, arguments, program, log, admin: 0, namespace: None, launcher, variables, child: None, ports })
     }
 
-    /// Keeps these ports reserved for the process, also while it does not run.
+    /// Keeps these ports reserved for the process, even while it does not run.
     pub fn keep(&mut self, ports: impl IntoIterator<Item = ReservedPort>) {
         self.ports.extend(ports);
     }
 
-    /// Runs the process in this network namespace from its next start on.
+    /// Runs the process in this network namespace from the next start on.
     pub fn run_in(&mut self, namespace: Arc<Namespace>) {
         self.namespace = Some(namespace);
     }
 
-    /// Starts the program by this command line from its next start on. It must execute the program in its own process.
+    /// Starts the program with this command line from the next start on. It must execute the program in the same
+    /// process.
     pub(crate) fn launch_with(&mut self, launcher: Vec<OsString>) {
         self.launcher = launcher;
     }
@@ -148,7 +149,7 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Starts the process, which appends to its log.
+    /// Starts the process; output is appended to the log.
     ///
     /// # Errors
     /// The log cannot be opened, or the process cannot be started.
@@ -177,25 +178,25 @@ impl Process {
         self.arguments.extend(arguments.iter().map(OsString::from));
     }
 
-    /// Renames the process and its log.
+    /// Renames the process and the log.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         self.log.set_file_name(format!("{name}.log"));
     }
 
-    /// The name of the process.
+    /// Returns the name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The admin port of the process; zero if it has none.
+    /// Returns the admin port of the process; zero if it has none.
     #[must_use]
     pub fn admin(&self) -> u16 {
         self.admin
     }
 
-    /// Kills the process (SIGKILL) and waits for its end.
+    /// Kills the process (SIGKILL) and waits until it has exited.
     ///
     /// # Errors
     /// The process cannot be killed or waited for.
@@ -212,7 +213,7 @@ impl Process {
         self.signal(libc::SIGINT);
     }
 
-    /// Sends SIGHUP, as a terminal does that is closed.
+    /// Sends SIGHUP, as a closed terminal does.
     pub fn hang_up(&self) {
         self.signal(libc::SIGHUP);
     }
@@ -222,7 +223,7 @@ impl Process {
         self.signal(libc::SIGTERM);
     }
 
-    /// Stops the process (SIGSTOP) until [`resume`](Self::resume); its sockets stay open.
+    /// Stops the process (SIGSTOP) until [`resume`](Self::resume); sockets stay open.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
@@ -240,12 +241,12 @@ impl Process {
         }
     }
 
-    /// Returns true if the process was started and has not ended.
+    /// Returns true if the process was started and has not exited.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Waits until the process has ended by itself.
+    /// Waits until the process has exited by itself.
     ///
     /// # Errors
     /// The process was not started, or still runs at the deadline.
@@ -272,10 +273,10 @@ impl Process {
         self.get("readyz").is_ok()
     }
 
-    /// Checks that the process reports to be healthy.
+    /// Checks that the process reports itself as healthy.
     ///
     /// # Errors
-    /// It does not answer, or reports the reason for which it is not healthy.
+    /// The process does not respond, or reports the reason why it is not healthy.
     pub fn healthy(&self) -> anyhow::Result<()> {
         self.get("healthz").map(drop)
     }
@@ -283,7 +284,7 @@ impl Process {
     /// Waits until the process is ready.
     ///
     /// # Errors
-    /// The process ends, or is not ready by the deadline.
+    /// The process exits, or is not ready by the deadline.
     pub fn ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
         wait_until(&format!("{} is ready", self.name), deadline, || {
             let ended = self.child.as_mut().context("it was never started")?.try_wait()?;
@@ -294,7 +295,7 @@ impl Process {
         })
     }
 
-    /// Returns a metric of the process, without labels; `None` while it has none or does not answer.
+    /// Returns a metric of the process, without labels; `None` while it has none or does not respond.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         value_of(name, &self.get("metrics").ok()?)
@@ -325,7 +326,7 @@ pub(crate) fn value_of(name: &str, metrics: &str) -> Option<f64> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A failed test leaves no process behind; a process that has ended by itself cannot be killed.
+        // A failed test leaves no running process; a process that has exited by itself cannot be killed.
         let _ = self.kill();
     }
 }

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use crate::process::{run, wait_until};
 
-/// The interval that replaces those of the deployed configuration, so that tests are short.
+/// Interval that replaces all intervals of the deployed configuration, so that tests are short.
 const INTERVAL: &str = "1s";
-/// The time limit of a query.
+/// Time limit of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The programs `prometheus` and `promtool`.
@@ -26,11 +26,11 @@ pub struct PrometheusTools {
 }
 
 impl PrometheusTools {
-    /// Finds `$PROMETHEUS` or the one on the path, each with `promtool` in the same folder, or else unpacks Debian's
-    /// package below `folder`. The inner error is the human-readable reason for which there is none.
+    /// Finds `$PROMETHEUS` or Prometheus on the path, each with `promtool` in the same directory, or else unpacks
+    /// Debian's package below `folder`. The inner error is the human-readable reason why there is none.
     ///
     /// # Errors
-    /// The folder cannot be used, or the package cannot be unpacked.
+    /// The directory cannot be used, or the package cannot be unpacked.
     pub fn find(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         if let Some(named) = std::env::var_os("PROMETHEUS") {
             let prometheus = PathBuf::from(named);
@@ -68,34 +68,34 @@ impl PrometheusTools {
         (runs(&tools.prometheus) && runs(&tools.promtool)).then_some(tools)
     }
 
-    /// Runs `promtool` to its end; returns its output.
+    /// Runs `promtool` until it exits; returns the output.
     ///
     /// # Errors
-    /// The command fails; the error contains its output.
+    /// The command fails; the error contains the output.
     pub fn promtool(&self, arguments: &[&str]) -> anyhow::Result<String> {
         run(Command::new(&self.promtool).args(arguments))
     }
 }
 
-/// A target for Prometheus to scrape: the name of the service, and its admin port on this machine.
+/// A target for Prometheus to scrape: the service name, and the admin port on this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// The DNS name of the service in a deployment.
+    /// DNS name of the service in a deployment.
     pub service: &'static str,
-    /// The admin port of the service on loopback.
+    /// Admin port of the service on loopback.
     pub admin: u16,
 }
 
-/// The value of one series at one time.
+/// Value of one series at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The labels, including the name of the metric as `__name__` if the expression keeps it.
+    /// Labels, including the metric name as `__name__` if the expression keeps it.
     pub labels: BTreeMap<String, String>,
-    /// The value of the series.
+    /// Value of the series.
     pub value: f64,
 }
 
-/// A running Prometheus server; it is killed when this is dropped.
+/// A running Prometheus server; it is killed on drop.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
@@ -104,8 +104,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts Prometheus with the configuration in the folder `deployed`, except for the targets and the intervals,
-    /// which are `interval` or one second by default.
+    /// Starts Prometheus with the configuration in the directory `deployed`, but with other targets, and with
+    /// `interval`, or one second, for all intervals.
     ///
     /// # Errors
     /// The configuration has an unexpected form, or Prometheus does not become ready.
@@ -142,7 +142,7 @@ impl Prometheus {
         Ok(started)
     }
 
-    /// Returns the host and port of the HTTP API.
+    /// Returns host and port of the HTTP API.
     #[must_use]
     pub fn address(&self) -> String {
         self.port.address().to_string()
@@ -157,7 +157,7 @@ impl Prometheus {
     /// Returns the current value of an expression.
     ///
     /// # Errors
-    /// Prometheus rejects it; the error contains its answer.
+    /// Prometheus rejects the expression; the error contains the response.
     pub fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
         let data = self.api("query", &[("query", expression)])?;
         if data["resultType"] == "scalar" {
@@ -170,7 +170,7 @@ impl Prometheus {
     /// Returns the `data` of a response of the HTTP API.
     ///
     /// # Errors
-    /// Prometheus rejects the request; the error contains its answer.
+    /// Prometheus rejects the request; the error contains the response.
     pub fn api(&self, what: &str, arguments: &[(&str, &str)]) -> anyhow::Result<Value> {
         let request = agent().get(format!("http://{}/api/v1/{what}", self.address()));
         let mut answer = request.query_pairs(arguments.iter().copied()).call().context("query Prometheus")?;
@@ -204,8 +204,8 @@ fn point(value: &Value) -> anyhow::Result<f64> {
     value[1].as_str().context("read the value of a point")?.parse().context("read the value of a point")
 }
 
-/// Returns the deployed configuration with fixed targets instead of DNS, and other intervals. Its relabelling rules are
-/// kept: each target has the DNS name as a label.
+/// Returns the deployed configuration with fixed targets instead of DNS, and other intervals. The relabelling rules
+/// stay: each target has the DNS name as a label.
 fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::Result<String> {
     const DISCOVERY: &str = "    dns_sd_configs:";
     let (before, discovery) = deployed.split_once(&format!("{DISCOVERY}\n")).context("find dns_sd_configs")?;

@@ -9,12 +9,12 @@ use anyhow::Context;
 
 use crate::process::run;
 
-/// The oldest Python that the packages of most requirements support.
+/// Oldest Python version that the packages of most requirements support.
 const OLDEST: (u8, u8) = (3, 10);
-/// Name of the file that is written after an installation, so that an incomplete one is repeated.
+/// Name of the file that is written after an installation, so that an incomplete installation is repeated.
 const STAMP: &str = "requirements.installed";
 
-/// A Python interpreter and a folder of packages.
+/// A Python interpreter and a directory of packages.
 #[derive(Debug)]
 pub struct Python {
     program: OsString,
@@ -27,12 +27,12 @@ impl Python {
     /// Python.
     ///
     /// # Errors
-    /// The packages cannot be installed; the error contains pip's output.
+    /// The packages cannot be installed; the error contains the output of pip.
     pub fn with(requirements: &Path, folder: &Path) -> anyhow::Result<Option<Self>> {
         Self::with_version(requirements, folder, OLDEST)
     }
 
-    /// Does the same as [`with`](Self::with), with a Python that is not older than `oldest`.
+    /// As [`with`](Self::with), with a Python of version `oldest` or newer.
     ///
     /// # Errors
     /// The same as for [`with`](Self::with).
@@ -40,8 +40,7 @@ impl Python {
         Self::install(requirements, folder, oldest, &[])
     }
 
-    /// Does the same as [`with`](Self::with), but installs exactly the packages that `requirements` lists, without
-    /// their own requirements.
+    /// As [`with`](Self::with), but installs exactly the packages that `requirements` lists, without dependencies.
     ///
     /// # Errors
     /// The same as for [`with`](Self::with).
@@ -75,20 +74,20 @@ impl Python {
         Path::new(&self.program)
     }
 
-    /// Returns the folder of the installed packages.
+    /// Returns the directory of the installed packages.
     #[must_use]
     pub fn packages(&self) -> &Path {
         &self.packages
     }
 
-    /// Runs a script to its end, with the modules in `modules` in addition to the packages. Returns its output.
+    /// Runs a script until it exits, with the modules in `modules` in addition to the packages. Returns the output.
     ///
     /// # Errors
-    /// The script cannot be started or fails; the error contains its output.
+    /// The script cannot be started or fails; the error contains the output.
     pub fn run(&self, script: &Path, arguments: &[&str], modules: &Path) -> anyhow::Result<String> {
         let path = std::env::join_paths([modules, &self.packages]).context("join the folders of modules")?;
         let mut command = Command::new(&self.program);
-        // `-s` excludes the user's own packages, and `-B` writes no bytecode beside the sources.
+        // `-s` excludes the user's own packages, and `-B` writes no bytecode next to the sources.
         command.arg("-sB").arg(script).args(arguments).env("PYTHONPATH", path);
         run(&mut command)
     }
@@ -112,7 +111,7 @@ fn install(program: &OsString, requirements: &Path, packages: &Path, options: &[
     Ok(())
 }
 
-/// Returns the text of a requirements file and, recursively, of those that it includes.
+/// Returns the text of a requirements file and, recursively, of all included files.
 fn read_whole(requirements: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(requirements).with_context(|| format!("read {}", requirements.display()))?;
     let folder = requirements.parent().context("requirements have a folder")?;

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// True if a test or check may be left out for want of `need`: where `CI` is not set, or the list `ZEROFLEET_MAY_SKIP`
-/// names it. A machine of CI that has lost a tool would otherwise stay green.
+/// Returns true if a test or check may be skipped for want of `need`: if `CI` is not set, or the list
+/// `ZEROFLEET_MAY_SKIP` names it. A machine of CI that has lost a tool would otherwise stay green.
 pub(crate) fn may_skip(need: &str) -> bool {
     std::env::var_os("CI").is_none() || std::env::var("ZEROFLEET_MAY_SKIP").is_ok_and(|listed| is_listed(need, &listed))
 }
@@ -18,8 +18,8 @@ pub fn skip(need: &str, why: impl Display) {
         may_skip(need),
         "this test cannot run in CI for want of {need}: {why}; ZEROFLEET_MAY_SKIP={need} leaves it out"
     );
-    // The harness hides what `eprintln!` prints in a test that passes. The line begins after the name of the test,
-    // which the harness may have written without an end.
+    // The harness hides the output of `eprintln!` in a test that passes. The line starts after the name of the test,
+    // which the harness may have written without a line end.
     drop(writeln!(std::io::stderr(), "\nSKIPPED for want of {need}: {why}"));
 }
 

@@ -1,8 +1,8 @@
-//! A fleet under constant load whose processes are watched for growth.
+//! A fleet under constant load, watched for growth.
 //!
-//! Two actors, one of which evaluates on the inference server, run from beginning to end; a third one is killed or
-//! drained every minute. Three clients measure latency: one inserts trajectories one after another, one requests moves,
-//! and one fetches the newest weights over a new connection each time. Another one connects and leaves once a second.
+//! Two actors, one of which evaluates on the inference server, run from start to finish; a third is killed or drained
+//! every minute. Three clients measure latency: one inserts trajectories one after another, one requests moves, and one
+//! fetches the latest weights over a new connection each time. Another client connects and leaves once a second.
 //! Capacity, cache and segments are small, so that tables evict and files are removed within the first minutes.
 
 use std::collections::BTreeMap;
@@ -32,16 +32,16 @@ use crate::usage::{self, disk_bytes};
 const MIB: f64 = (1 << 20) as f64;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
-/// The time after which a request of a client has failed.
+/// Time after which a client request has failed.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// The interval between two ends of the third actor.
+/// Interval between two stops of the third actor.
 const RESTART_INTERVAL: Duration = Duration::from_secs(60);
-/// The pause of a client after each request.
+/// Pause of a client after each request.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The actor id of the client that inserts; no actor of the fleet has it.
+/// Actor id of the inserting client; no actor of the fleet has it.
 const CLIENT: u64 = 1_000;
 
-/// The settings in addition to those of the small run. A cache that holds fewer positions than the game has evicts.
+/// Settings in addition to the small run. A cache that holds fewer positions than the game has evicts.
 const SETTINGS: [(Role, &str); 14] = [
     (Role::Replay, "replay.capacity_items=20000"),
     (Role::Replay, "replay.segment_bytes=1048576"),
@@ -59,27 +59,27 @@ const SETTINGS: [(Role, &str); 14] = [
     (Role::Arena, "arena.positions=50"),
 ];
 
-/// The processes and their samples. Logs are printed if the test panics.
+/// The processes with samples. Logs are printed if the test panics.
 #[derive(Debug)]
 pub struct Soak {
     cluster: Cluster,
     inference: Process,
     inference_endpoint: String,
-    /// The second actor, which uses the inference server, and the third one, which is restarted.
+    /// The second actor, which uses the inference server, and the third, which is restarted.
     actors: [Process; 2],
     samples: Samples,
-    /// The file of the samples, as CSV.
+    /// File of the samples, as CSV.
     csv: Option<File>,
 }
 
-/// The latencies that the clients have measured since the last row, in milliseconds, by server.
+/// Latencies that the clients have measured since the last row, in milliseconds, by server.
 type Latencies = Arc<Mutex<BTreeMap<&'static str, Vec<f64>>>>;
 
 impl Soak {
-    /// Creates the fleet and starts it. Samples are appended to `soak.csv` in the folder `report` as they are taken.
+    /// Creates the fleet and starts it. Samples are appended to `soak.csv` in the directory `report` as they are taken.
     ///
     /// # Errors
-    /// A binary is missing, a process does not start, or the folder cannot be written to.
+    /// A binary is missing, a process does not start, or the directory cannot be written to.
     pub fn start(report: Option<&Path>) -> anyhow::Result<Self> {
         let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE)?;
         let (mut inference, inference_endpoint) = cluster.inference_server()?;
@@ -114,7 +114,7 @@ impl Soak {
     /// Runs the load for this time and takes a sample of everything once per interval.
     ///
     /// # Errors
-    /// A process has ended or reports that it is unhealthy, or a client's request has failed.
+    /// A process has exited or reports that it is unhealthy, or a client request has failed.
     pub async fn run(&mut self, length: Duration, interval: Duration) -> anyhow::Result<()> {
         let latencies = Latencies::default();
         let mut clients = self.clients(&latencies)?;
@@ -137,7 +137,7 @@ impl Soak {
                     ensure!(status.success(), "{} ended with {status}", actor.name());
                 }
                 actor.start()?;
-                // A process that has not installed its handler yet would be ended by the signal.
+                // A process that has not installed the handler yet would be stopped by the signal.
                 actor.ready(START_DEADLINE)?;
             }
         }
@@ -156,7 +156,7 @@ impl Soak {
     /// A process fails, or has panicked or logged an error.
     pub fn finish(mut self) -> anyhow::Result<()> {
         let mut all = processes(&mut self.cluster, &mut self.inference, &mut self.actors);
-        // Actors drain into a replay server that still runs, and clients end before their servers.
+        // Actors drain into a replay server that still runs, and clients stop before servers.
         all.reverse();
         for process in all {
             process.terminate();
@@ -173,7 +173,7 @@ impl Soak {
         for process in processes(&mut self.cluster, &mut self.inference, &mut self.actors) {
             ensure!(process.is_running(), "{} has ended by itself", process.name());
             let name = process.name().to_owned();
-            // The third actor is restarted, so that its usage says nothing, and it may not serve requests yet.
+            // The third actor is restarted, so that its usage shows nothing, and it may not serve requests yet.
             if name == "actor-2" {
                 continue;
             }
@@ -203,7 +203,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Starts the clients, each of which ends with its first failed request.
+    /// Starts the clients; each stops with the first failed request.
     fn clients(&self, latencies: &Latencies) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
         let (replay, learner) = (self.cluster.replay_endpoint(), self.cluster.learner_endpoint());
         let measured = |server: &'static str| {
@@ -230,7 +230,7 @@ impl Drop for Soak {
     }
 }
 
-/// Returns all processes in the order of their starts.
+/// Returns all processes in start order.
 fn processes<'a>(
     cluster: &'a mut Cluster,
     inference: &'a mut Process,

@@ -10,10 +10,10 @@ use crate::cluster::print_log;
 use crate::process::{Output, Process, get, value_of, wait_until};
 use crate::{SEED, SMALL_TIC_TAC_TOE};
 
-/// The supervisor ends all processes within ten seconds; a busy machine draws the picture slowly.
+/// The supervisor stops all processes within ten seconds; a busy machine draws the picture slowly.
 const END_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A run of `zerofleet train`. Its output is printed if the test panics.
+/// A run of `zerofleet train`. The output is printed if the test panics.
 #[derive(Debug)]
 pub struct TrainingRun {
     supervisor: Process,
@@ -21,10 +21,10 @@ pub struct TrainingRun {
 }
 
 impl TrainingRun {
-    /// Creates a run of tic-tac-toe below `runs` without starting it. The supervisor's output goes to `logs`.
+    /// Creates a run of tic-tac-toe below `runs` without starting it. The output of the supervisor goes to `logs`.
     ///
     /// # Errors
-    /// The binary is missing, or a folder cannot be written to.
+    /// The binary is missing, or a directory cannot be written to.
     pub fn new(runs: &Path, logs: &Path) -> anyhow::Result<Self> {
         Self::of(runs, logs, &["--game", "tic_tac_toe", "--actors", "1"])
     }
@@ -32,7 +32,7 @@ impl TrainingRun {
     /// Creates a run as [`new`](Self::new) does, with these options, which name the game.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn of(runs: &Path, logs: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let config = logs.join("given.toml");
         std::fs::write(&config, format!("[run]\nseed = {SEED}\n{SMALL_TIC_TAC_TOE}")).context("write the run file")?;
@@ -44,7 +44,7 @@ impl TrainingRun {
         Ok(Self { supervisor, directory: runs.join("first") })
     }
 
-    /// Overrides a setting of the run file, for the next start: `replay.archive_seconds=1`.
+    /// Overrides a setting of the run file for the next start, such as `replay.archive_seconds=1`.
     pub fn set(&mut self, setting: &str) {
         self.argue(&["--set", setting]);
     }
@@ -57,10 +57,10 @@ impl TrainingRun {
         self.supervisor.start()
     }
 
-    /// Sends SIGINT to the supervisor, as Ctrl-C does, and returns its exit status and output.
+    /// Sends SIGINT to the supervisor, as Ctrl-C does, and returns exit status and output.
     ///
     /// # Errors
-    /// The supervisor does not end by the deadline, or fails.
+    /// The supervisor does not exit by the deadline, or fails.
     pub fn stop(&mut self) -> anyhow::Result<Output> {
         self.supervisor.interrupt();
         let output = self.supervisor.ended(END_DEADLINE)?;
@@ -68,7 +68,7 @@ impl TrainingRun {
         Ok(output)
     }
 
-    /// Sends SIGHUP to the supervisor, as a terminal does that is closed.
+    /// Sends SIGHUP to the supervisor, as a closed terminal does.
     pub fn hang_up(&self) {
         self.supervisor.hang_up();
     }
@@ -78,15 +78,15 @@ impl TrainingRun {
         self.supervisor.argue(options);
     }
 
-    /// Starts the supervisor by this program from its next start on.
+    /// Starts the supervisor with this program from the next start on.
     pub fn launch_with(&mut self, launcher: &str) {
         self.supervisor.launch_with(vec![launcher.into()]);
     }
 
-    /// Waits for the end of the supervisor, and returns its exit status and output.
+    /// Waits until the supervisor has exited, and returns exit status and output.
     ///
     /// # Errors
-    /// It does not end by the deadline.
+    /// The supervisor does not exit by the deadline.
     pub fn ended(&mut self, deadline: Duration) -> anyhow::Result<Output> {
         self.supervisor.ended(deadline)
     }
@@ -94,7 +94,7 @@ impl TrainingRun {
     /// Waits until a condition holds while the supervisor runs.
     ///
     /// # Errors
-    /// The condition does not hold by the deadline, or the supervisor has ended.
+    /// The condition does not hold by the deadline, or the supervisor has exited.
     pub fn until(
         &mut self,
         what: &str,
@@ -107,33 +107,33 @@ impl TrainingRun {
         })
     }
 
-    /// Returns the output of the supervisor since its first start.
+    /// Returns the output of the supervisor since the first start.
     #[must_use]
     pub fn output(&self) -> String {
         self.supervisor.log_text()
     }
 
-    /// Returns a metric of the process `process`; `None` while it has none or does not answer.
+    /// Returns a metric of the process `process`; `None` while it has none or does not respond.
     #[must_use]
     pub fn metric(&self, process: &str, name: &str) -> Option<f64> {
         let admin = self.admins().into_iter().find(|(listed, _)| listed == process)?.1;
         value_of(name, &get(&admin, "metrics").ok()?)
     }
 
-    /// Returns the names of the processes of the last session that still answer.
+    /// Returns the names of the processes of the last session that still respond.
     #[must_use]
     pub fn answering(&self) -> Vec<String> {
         let answers = |admin: &str| get(admin, "healthz").is_ok();
         self.admins().into_iter().filter(|(_, admin)| answers(admin)).map(|(name, _)| name).collect()
     }
 
-    /// Returns the folder of the run.
+    /// Returns the directory of the run.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns the name and admin address of each process that the supervisor lists.
+    /// Returns name and admin address of each process that the supervisor lists.
     fn admins(&self) -> Vec<(String, String)> {
         let text = std::fs::read(self.directory.join("fleet.json")).unwrap_or_default();
         let list: Vec<Value> = serde_json::from_slice(&text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Builds trajectories, and lists those that a replay server or a spool holds.
+//! Builds trajectories, and lists the contents of a replay server or a spool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use game::{Action, Outcome, Player};
 use proto::replay::{Inspector, ListQuery, RequestError, Writer, WriterSettings};
 use weights::WeightsVersion;
 
-/// The game of [`won`].
+/// Game of [`won`].
 pub const GAME: &str = "tic_tac_toe";
 
 /// Returns a game of tic-tac-toe that the first player wins in the top row.
@@ -17,7 +17,7 @@ pub fn won(id: TrajectoryId) -> Trajectory {
     of_actions(id, &[0, 3, 1, 4, 2])
 }
 
-/// Returns a trajectory of these actions; each search policy gives its action probability 1.
+/// Returns a trajectory of these actions; the search policy of each step gives the action probability 1.
 #[must_use]
 pub fn of_actions(id: TrajectoryId, actions: &[u16]) -> Trajectory {
     let steps = actions.iter().map(|&action| {
@@ -43,7 +43,7 @@ pub fn writer(endpoint: &str, actor: u64, epoch: u64) -> Writer {
 /// Returns the ids of all trajectories that a replay server holds.
 ///
 /// # Errors
-/// The server does not answer.
+/// The server does not respond.
 pub async fn list(endpoint: &str) -> anyhow::Result<Vec<TrajectoryId>> {
     let inspector = Inspector::new(endpoint)?;
     let ids: Result<_, RequestError> = inspector.list(ListQuery::default()).await;
@@ -54,8 +54,8 @@ pub async fn list(endpoint: &str) -> anyhow::Result<Vec<TrajectoryId>> {
 #[must_use]
 pub fn spooled(path: &Path) -> Vec<TrajectoryId> {
     let bytes = std::fs::read(path).unwrap_or_default();
-    // After the magic `zfspool1`, each record consists of its length and the checksum of that, both twice, then the
-    // checksum of the record and its id.
+    // After the magic `zfspool1`, each record has a length and a checksum of the length, both twice, then a checksum of
+    // the record and the trajectory id.
     let (mut rest, mut ids) = (bytes.get(8..).unwrap_or_default(), Vec::new());
     while let Some((header, behind)) = rest.split_first_chunk::<16>() {
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -73,7 +73,7 @@ pub fn spooled(path: &Path) -> Vec<TrajectoryId> {
 /// Waits until every trajectory of the writer is acknowledged or rejected.
 ///
 /// # Errors
-/// A trajectory is still unanswered at the deadline.
+/// A trajectory has no response at the deadline.
 pub async fn answered(writer: &Writer, deadline: Duration) -> anyhow::Result<()> {
     let wait = async {
         while writer.unacknowledged() > 0 {

@@ -1,12 +1,12 @@
 //! Decides whether a quantity that was sampled for a long time has grown.
 //!
 //! A sawtooth (a log that is cut, a heap that is trimmed) defeats a fitted slope, and a start-up defeats a comparison
-//! with the first sample. [`Trend`] compares the median of the last quarter of the samples with that of the second.
+//! with the first sample. [`Trend`] compares the sample medians of the second and the last quarter.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A sampled quantity, with the growth that is allowed.
+/// A sampled quantity, with the allowed growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
     /// Resident memory of a process, in MiB.
@@ -15,9 +15,9 @@ pub enum Quantity {
     Descriptors,
     /// Threads of a process.
     Threads,
-    /// Size of a folder, in MiB.
+    /// Size of a directory, in MiB.
     Disk,
-    /// The 90th percentile of the time until an answer, in milliseconds.
+    /// 90th percentile of the response time, in milliseconds.
     Latency,
 }
 
@@ -26,14 +26,14 @@ impl Quantity {
     #[must_use]
     pub fn allowed(self) -> (f64, f64) {
         match self {
-            // Fragments of heaps; a leak of 1 kB per request is 80 MiB in an hour of this load.
+            // Heap fragments; a leak of 1 kB per request is 80 MiB in an hour of this load.
             Self::Memory => (8.0, 0.05),
             // Connections of clients come and go.
             Self::Descriptors => (8.0, 0.0),
             Self::Threads => (2.0, 0.0),
             // Four segments of the log, and the lines that a quiet log writes.
             Self::Disk => (8.0, 0.10),
-            // Other programs of the machine; a queue that grows without end adds seconds.
+            // Other programs on the machine; a queue that grows without end adds seconds.
             Self::Latency => (20.0, 1.0),
         }
     }
@@ -51,21 +51,21 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The name of what is sampled, and the quantity.
+/// Name of the sampled object, and the quantity.
 pub type Key = (String, Quantity);
 
-/// The samples of a run, in the order of their times.
+/// Samples of a run, in time order.
 #[derive(Debug, Default)]
 pub struct Samples(BTreeMap<Key, Vec<f64>>);
 
-/// The change of one quantity.
+/// Change of one quantity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trend {
-    /// What was sampled.
+    /// Sampled object and quantity.
     pub key: Key,
-    /// The median of the second quarter of the samples, and that of the last quarter.
+    /// Medians of the samples in the second and the last quarter.
     pub medians: [f64; 2],
-    /// The greatest sample.
+    /// Maximum of all samples.
     pub greatest: f64,
 }
 
@@ -90,7 +90,7 @@ impl Samples {
 }
 
 impl Trend {
-    /// Returns true if the growth is more than its quantity allows.
+    /// Returns true if the growth is more than the quantity allows.
     #[must_use]
     pub fn is_excessive(&self) -> bool {
         let ([early, late], (fixed, share)) = (self.medians, self.key.1.allowed());
@@ -119,7 +119,7 @@ fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 0.5)
 }
 
-/// Returns the value below which this share of the values lies; `None` if there are none.
+/// Returns the value below which this share of the values lies; `None` without values.
 #[must_use]
 pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();

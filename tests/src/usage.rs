@@ -1,18 +1,18 @@
-//! Resources that a process holds, read from `/proc`, and the size of folders.
+//! Resources that a process holds, read from `/proc`, and sizes of directories.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
 
-/// The resources of a process at one time.
+/// Resources of a process at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Its resident memory.
+    /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// Its open descriptors.
+    /// Number of open descriptors.
     pub(crate) descriptors: u64,
-    /// Its threads.
+    /// Number of threads.
     pub(crate) threads: u64,
 }
 
@@ -50,7 +50,7 @@ mod tests {
         let files: Vec<fs::File> = (0..64).map(|_| fs::File::open("/proc/self/status").unwrap()).collect();
         let memory = vec![1_u8; 64 << 20];
         let after = of(id).unwrap();
-        // Other tests of this binary run beside this one.
+        // Other tests of this binary run in parallel.
         assert!(after.descriptors >= before.descriptors + 32, "{before:?} {after:?}");
         assert!(after.memory_bytes >= before.memory_bytes + (32 << 20), "{before:?} {after:?}");
         assert!(after.threads >= 1);

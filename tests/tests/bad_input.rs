@@ -22,7 +22,7 @@ fn check_refused(cluster: &mut Cluster, role: Role, words: &[&str]) {
     check_process_refused(cluster.process(role), words);
 }
 
-/// Starts a process that must fail, with exactly one error line that contains all of `words`. Returns its exit status.
+/// Starts a process that must fail, with exactly one error line that contains all of `words`. Returns the exit status.
 fn check_process_refused(process: &mut Process, words: &[&str]) -> ExitStatus {
     process.start().unwrap();
     let output = process.ended(DEADLINE).unwrap();

@@ -9,7 +9,7 @@ const DEADLINE: Duration = Duration::from_secs(90);
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 
-/// The training steps of this session on each board.
+/// Returns the training steps of this session on each board.
 fn steps(run: &TrainingRun) -> [Option<f64>; 2] {
     let of = |board: &str| run.metric("learner", &format!("zerofleet_learner_board_steps_total{{board=\"{board}\"}}"));
     [of("hex-3"), of("hex-4")]
@@ -20,7 +20,7 @@ fn trains_on_both(run: &mut TrainingRun, version: f64) {
         steps(run).iter().all(|steps| *steps > Some(1.0)) && run.metric("learner", VERSION) > Some(version)
     })
     .unwrap();
-    // Boards of equal weights take turns, and steps go on between two readings.
+    // Boards of equal weights take turns, and steps continue between two readings.
     let [before, second] = steps(run).map(Option::unwrap_or_default);
     let [after, _] = steps(run).map(Option::unwrap_or_default);
     assert!(before - 1.0 <= second && second <= after + 1.0, "{second} steps beside {before} to {after}");

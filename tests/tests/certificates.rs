@@ -1,4 +1,4 @@
-//! Real processes use the certificates that `cargo xtask certs` makes.
+//! Checks that real processes use the certificates from `cargo xtask certs`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The credentials in a folder of secrets.
+/// Returns the credentials in a directory of secrets.
 fn credentials(folder: &Path) -> SecuritySection {
     SecuritySection {
         ca: folder.join("ca.pem"),
@@ -22,7 +22,7 @@ fn credentials(folder: &Path) -> SecuritySection {
     }
 }
 
-/// Returns true if the server lets a client with the credentials in this folder insert as an actor.
+/// Returns true if the server lets a client with the credentials in this directory insert as an actor.
 async fn inserts(endpoint: &str, folder: &Path, actor: u64) -> bool {
     let channel = proto::channel_with(endpoint, Credentials::open(&credentials(folder)).unwrap()).unwrap();
     let hello = v1::Hello { actor, epoch: 1, game: "tic_tac_toe".to_owned(), ..v1::Hello::default() };
@@ -38,7 +38,7 @@ async fn inserts(endpoint: &str, folder: &Path, actor: u64) -> bool {
     }
 }
 
-/// Returns the settings with which a process uses files in a folder of secrets.
+/// Returns the settings with which a process uses files in a directory of secrets.
 fn shows(folder: &Path, keys: &[(&str, &str)]) -> Vec<String> {
     let setting = |(key, name): &(&str, &str)| format!("security.{key}={}", folder.join(name).display());
     keys.iter().flat_map(|key| ["--set".to_owned(), setting(key)]).collect()
@@ -68,7 +68,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     })
     .unwrap();
 
-    // Replicas insert as actors with drawn ids only, an actor with a configured id as itself only.
+    // Replicas insert only as actors with drawn ids; an actor with a configured id inserts only as itself.
     for (folder, actor, allowed) in
         [("actor", 1, false), ("actor", 1 << 20, true), ("actor-1", 1, true), ("actor-1", 0, false)]
     {

@@ -22,7 +22,7 @@ fn network(seed: u64) -> Option<Network> {
     }
 }
 
-/// Returns what this machine can inject, and prints what it cannot.
+/// Returns the faults that this machine can inject, and prints all other faults.
 #[allow(clippy::print_stderr, reason = "the output of tests must show what was left out")]
 fn machine() -> Machine {
     let machine = Machine::inspect();
@@ -34,13 +34,13 @@ fn machine() -> Machine {
     machine
 }
 
-/// Returns the path of the histories: beside the report, else among the temporary files of the build.
+/// Returns the path of the histories: next to the report, else among the temporary files of the build.
 fn histories(plan: &Plan) -> PathBuf {
     let otherwise = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}.md", plan.seed));
     plan.report.clone().unwrap_or(otherwise).with_extension("jsonl")
 }
 
-/// A run of the test and what it has found so far.
+/// A test run with the findings so far.
 struct Run {
     plan: Plan,
     machine: Machine,
@@ -53,7 +53,7 @@ struct Run {
 }
 
 impl Run {
-    /// Injects round after round, and checks after each that every process works and nothing is lost.
+    /// Injects round after round. After each, checks that every process works and nothing is lost.
     #[allow(clippy::print_stderr, reason = "a long test shows how far it is")]
     fn rounds(&mut self, runtime: &Runtime) -> anyhow::Result<()> {
         let start = Instant::now();
@@ -71,7 +71,7 @@ impl Run {
             eprint!("{:7.1} s  {what}", start.elapsed().as_secs_f64());
             let may_fail = faults.iter().any(|fault| fault.kind != Kind::Certificates);
             let from = self.witnesses.history().now();
-            // Until the round has ended, any request may fail.
+            // Until the round is over, any request may fail.
             self.disturbances.push(Disturbance { what: what.clone(), from, to: Duration::MAX, may_fail });
             self.round(&what, &Round(faults), runtime)?;
             let to = self.witnesses.history().now();
@@ -95,7 +95,7 @@ impl Run {
             self.broken.push(format!("{what}: actors were back after {actors:.1} s"));
         }
         for violation in runtime.block_on(self.fleet.check(&self.witnesses))? {
-            // A loss is permanent: it is reported with its cause.
+            // A loss is permanent: it is reported with the cause.
             if self.reported.insert(violation.clone()) {
                 self.broken.push(format!("{what}: {violation}"));
             }
@@ -103,7 +103,7 @@ impl Run {
         Ok(())
     }
 
-    /// Ends every process and checks the whole history.
+    /// Stops every process and checks the whole history.
     #[allow(clippy::print_stderr, reason = "the output of the test is part of its report")]
     fn finish(&mut self, runtime: &Runtime) -> anyhow::Result<()> {
         runtime.block_on(self.witnesses.finish())?;
@@ -117,7 +117,7 @@ impl Run {
     }
 }
 
-/// The test prints its seed and faults even if it passes, so that they can be repeated.
+/// The test prints seed and faults even if it passes, so that they can be repeated.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed and what it found")]
 fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors_rejoin() {

@@ -39,7 +39,7 @@ const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
     simulations = 32
     version_interval_seconds = 1
 ";
-/// Number of inserts over which the rate is measured, which takes some seconds.
+/// Number of inserts for measuring the rate, which takes some seconds.
 const COUNTED: f64 = 200.0;
 
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -47,7 +47,7 @@ const VERSION: &str = "zerofleet_learner_weights_version";
 const HELD: &str = "zerofleet_replay_trajectories";
 const INSERTS: &str = "zerofleet_replay_inserts_total";
 const MEMBERS: &str = "zerofleet_learner_group_members";
-/// The addresses of the learners, as docs/cluster.md names them.
+/// Addresses of the learners, as in docs/cluster.md.
 const LEARNERS: &str = "https://learner@learner-0:7002,https://learner@learner-1:7002";
 const RAW_LOST: &str = r#"zerofleet_arena_exhaustive_lost{search="raw"}"#;
 
@@ -86,7 +86,7 @@ fn all_healthy(cluster: &Compose, actors: usize) {
     }
 }
 
-/// Returns the numbers of inserted and of spooled trajectories that a drained actor logged.
+/// Returns the numbers of inserted and spooled trajectories that a drained actor logged.
 fn handed_in(log: &Path) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(log).ok()?;
     let line = text.lines().rev().find(|line| line.contains("uploaded; what is spooled"))?;
@@ -144,7 +144,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     wait_until("four actors insert half as much again as one", LEARN, || Ok(inserts_rate(&cluster) > 1.5 * alone))
         .unwrap();
 
-    // The cluster learns: without search, the network loses fewer of all lines of play than at its first measurement.
+    // The cluster learns: without search, the network loses fewer lines of play than at the first measurement.
     let mut at_first = None;
     wait_until("the weights get better", LEARN, || {
         let Some(lost) = cluster.metric("arena", RAW_LOST) else { return Ok(false) };
@@ -153,7 +153,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     })
     .unwrap();
 
-    // Three of the four actors drain and upload their trajectories.
+    // Three of the four actors drain and upload all trajectories.
     let mut logs: BTreeMap<String, PathBuf> = BTreeMap::new();
     for actor in actors(&cluster) {
         let log = cluster.follow(&actor).unwrap();
@@ -214,7 +214,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     assert_eq!(in_images, there.iter().map(String::as_str).collect(), "secrets, or less than all that is in images");
 }
 
-/// Adds the profile `learners` to a running cluster, and then stops its first learner.
+/// Adds the profile `learners` to a running cluster, and then stops the first learner.
 fn a_second_learner_joins_and_goes_on_alone(cluster: &mut Compose) {
     let steps = metric(cluster, "learner", STEPS);
     cluster.set("COMPOSE_PROFILES", "cpu,learners");
@@ -236,7 +236,7 @@ fn a_second_learner_joins_and_goes_on_alone(cluster: &mut Compose) {
     .unwrap();
 }
 
-/// Returns the folder of the compose files.
+/// Returns the directory of the compose files.
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }

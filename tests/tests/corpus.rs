@@ -1,5 +1,5 @@
-//! Runs the checks of the fuzz targets without libFuzzer: on their corpora, on inputs that the program itself writes,
-//! and on changes of both.
+//! Runs the checks of the fuzz targets without libFuzzer: on the corpora, on inputs that the program itself writes, and
+//! on mutations of both.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::print_stderr, reason = "the input of a failed check is printed")]
 
@@ -45,10 +45,9 @@ mod trace;
 #[path = "../../fuzz/checks/weights.rs"]
 mod weights_check;
 
-/// The most memory that a check may hold at a time for an input of some kilobytes: that of the largest message, several
-/// times over.
+/// Maximum memory that a check may hold at a time for an input of some kilobytes: several times the largest message.
 const MEMORY_BYTES_MAX: usize = 100 << 20;
-/// The most files of a corpus, and the most of them that are seeds.
+/// Maximum number of files in a corpus, and of seeds among them.
 const FILES_MAX: usize = 20;
 const SEED_FILES_MAX: usize = 10;
 
@@ -59,14 +58,14 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    /// The memory that this thread has allocated and not freed, and the most of it.
+    /// Memory that this thread has allocated and not freed, and the maximum of it.
     static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-// SAFETY: every call is passed on as it is.
+// SAFETY: every call is passed on unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no counter any more.
+        // A thread that is exiting no longer has a counter.
         let _ = HELD.try_with(|held| {
             let now = held.get().0.wrapping_add(layout.size());
             held.set((now, held.get().1.max(now)));
@@ -87,7 +86,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
-/// Runs every file of a corpus and every seed as it is, and `cases` changes of them, which a fixed seed decides.
+/// Runs every file of a corpus, every seed, and `cases` mutations of these inputs, which a fixed seed determines.
 fn run(target: &str, seeds: Vec<Vec<u8>>, cases: usize, check: fn(&[u8])) {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(corpus(target)).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -102,12 +101,12 @@ fn run(target: &str, seeds: Vec<Vec<u8>>, cases: usize, check: fn(&[u8])) {
     }
 }
 
-/// The number by which the changes are multiplied: `ZEROFLEET_CORPUS_FACTOR`, or 1.
+/// Returns the factor for the number of mutations: `ZEROFLEET_CORPUS_FACTOR`, or 1.
 fn factor() -> usize {
     std::env::var("ZEROFLEET_CORPUS_FACTOR").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 
-/// Runs a check and compares its memory with the limit; a failure prints the input.
+/// Runs a check and compares the memory with the limit; a failure prints the input.
 fn within_memory(input: &[u8], check: fn(&[u8])) {
     let before = HELD.get().0;
     HELD.set((before, before));
@@ -119,7 +118,7 @@ fn within_memory(input: &[u8], check: fn(&[u8])) {
     assert!(most <= MEMORY_BYTES_MAX, "{most} bytes for {}", input.escape_ascii());
 }
 
-/// Changes one of the inputs in a few places: bits, bytes, numbers, and parts of this input or of another one.
+/// Changes one of the inputs in a few places: bits, bytes, numbers, and parts of this or another input.
 fn changed(inputs: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut input = inputs[rng.random_range(0..inputs.len())].clone();
     let other = &inputs[rng.random_range(0..inputs.len())];
@@ -151,7 +150,7 @@ fn trajectories() -> Vec<experience::Trajectory> {
     (0..4).map(record::trajectory).collect()
 }
 
-/// The seeds of every target.
+/// Returns the seeds of every target.
 fn all_seeds() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
         ("analysis", analysis::seeds()),
@@ -263,7 +262,7 @@ fn any_text_is_a_run_file_or_is_refused() {
     run("run_file", seeds("run_file"), 150, run_file::check);
 }
 
-/// Writes the first seeds of each target into its corpus.
+/// Writes the first seeds of each target into the corpus.
 #[test]
 #[ignore = "writes into the source tree"]
 fn seeds_are_written() {

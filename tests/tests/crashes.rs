@@ -19,7 +19,7 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES_PER_KILL: u64 = 20;
 
-/// The witness continuously inserts trajectories of known ids, so that every acknowledgement is known.
+/// The witness continuously inserts trajectories with known ids, so that every acknowledgement is known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seeds")]
 async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
@@ -38,13 +38,13 @@ async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     for victim in victims {
         let steps = cluster.metric(Role::Learner, STEPS).unwrap_or(0.0);
         let version = cluster.metric(Role::Learner, VERSION).unwrap_or(0.0);
-        // A killed learner resumes from its newest checkpoint, which may be a few steps behind.
+        // A killed learner resumes from the latest checkpoint, which may lag by a few steps.
         let steps = if victim == Role::Learner { checkpointed(&cluster) } else { steps };
         let before = TRAJECTORIES_PER_KILL / 2;
         for sent in 0..TRAJECTORIES_PER_KILL {
             if sent == before {
-                // The process is killed during inserts: some are answered, some are on the wire, and some are not sent
-                // yet.
+                // The process is killed during inserts: some are acknowledged, some are on the wire, and some are not
+                // sent yet.
                 cluster.process(victim).kill().unwrap();
                 cluster.start(&[victim]).unwrap();
             }
@@ -77,7 +77,7 @@ async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     assert_eq!(table.trajectories_inserted_total, held.len() as u64, "nothing is counted twice");
 }
 
-/// Returns the training step of the newest finished checkpoint.
+/// Returns the training step of the latest finished checkpoint.
 fn checkpointed(cluster: &Cluster) -> f64 {
     let entries = std::fs::read_dir(cluster.directory().join("checkpoints")).into_iter().flatten().flatten();
     let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! Ctrl-C: every process drains, and a second start continues where the first ended.
+//! Ctrl-C: every process drains, and a second start continues where the first stopped.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -16,8 +16,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(10);
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-/// Starts all processes and waits until they all work: a process that receives a signal before it has installed its
-/// handlers ends without a drain.
+/// Starts all processes and waits until they all work: a process that receives a signal before it has installed the
+/// handlers stops without a drain.
 fn train(cluster: &mut Cluster) {
     cluster.start(&Cluster::ROLES).unwrap();
     for role in Cluster::ROLES {
@@ -40,7 +40,7 @@ async fn every_process_drains_within_ten_seconds_and_a_second_start_continues_tr
         assert!(output.status.success(), "{role:?}: {}", output.text);
     }
     let held = list(&cluster.replay_endpoint()).await.unwrap();
-    // The step cannot decrease from here on, because the learner writes a checkpoint at the end of its drain.
+    // The step cannot decrease from here on, because the learner writes a checkpoint at the end of the drain.
     let steps = cluster.metric(Role::Learner, STEPS).unwrap();
     for role in [Role::Learner, Role::Replay] {
         cluster.process(role).terminate();
@@ -63,7 +63,7 @@ async fn every_process_drains_within_ten_seconds_and_a_second_start_continues_tr
     .unwrap();
 }
 
-/// Ctrl-C in a terminal reaches every process at once: the actor drains although its servers no longer answer.
+/// Ctrl-C in a terminal reaches every process at once: the actor drains although the servers no longer respond.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_terminated_at_once_drain_within_ten_seconds_and_lose_no_trajectory() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
@@ -81,8 +81,8 @@ async fn processes_terminated_at_once_drain_within_ten_seconds_and_lose_no_traje
     cluster.start(&[Role::Replay]).unwrap();
     let held: BTreeSet<_> = list(&cluster.replay_endpoint()).await.unwrap().into_iter().collect();
     assert!(before.iter().all(|id| held.contains(id)), "what was held is held");
-    // Trajectories that the actor could not upload are spooled in its folder, and its next start uploads them. The
-    // learner must run, because the rate limiter admits further inserts only after samples.
+    // Trajectories that the actor could not upload are spooled in the actor's directory, and the next start uploads
+    // them. The learner must run, because the rate limiter admits further inserts only after samples.
     cluster.start(&[Role::Learner, Role::Actor]).unwrap();
     let spool = cluster.directory().join("actors/0/unacknowledged.spool");
     wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();
@@ -93,7 +93,7 @@ async fn processes_terminated_at_once_drain_within_ten_seconds_and_lose_no_traje
     assert_eq!(sequences.len() as u64, last + 1, "the first epoch has no gap: {sequences:?}");
 }
 
-/// The disk of an actor is lost; the replay server has its log.
+/// The disk of an actor is lost; the replay server has the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a_duplicate() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
@@ -115,8 +115,8 @@ async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a
     assert_eq!(cluster.metric(Role::Actor, "zerofleet_actor_id_collisions_total"), Some(0.0));
 }
 
-/// The process reads its configuration from a named pipe and blocks on it, so that it receives the signal before any
-/// later stage of its start.
+/// The process reads the configuration from a named pipe and blocks on it, so that it receives the signal before any
+/// later stage of the start.
 #[test]
 fn a_process_terminated_while_it_reads_its_configuration_exits_successfully() {
     for role in Cluster::ROLES {

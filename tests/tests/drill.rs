@@ -1,4 +1,4 @@
-//! The restore drill of docs/recovery.md, word for word, beside a run in training.
+//! The restore drill of docs/recovery.md, word for word, during a training run.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn documented() -> Vec<String> {
     ["replay", "drill"].into_iter().chain(line.split_whitespace()).map(str::to_owned).collect()
 }
 
-/// Runs the drill in this folder, and returns what it prints.
+/// Runs the drill in this directory, and returns the output.
 fn drill(folder: &Path) -> String {
     let output = Command::new(program("zerofleet").unwrap()).args(documented()).current_dir(folder).output().unwrap();
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -49,6 +49,6 @@ fn the_documented_drill_restores_the_archive_of_a_run_in_training_or_ended_and_n
         assert!(text.contains(part), "{part}: {text}");
     }
     run.stop().unwrap();
-    // The run has ended, and its server with it.
+    // The run has stopped, and the server with it.
     assert!(drill(folder.path()).contains("no replay server of the run answers"));
 }

@@ -1,8 +1,8 @@
-//! The environments agree step by step with their published implementations: CartPole and Pendulum with Gymnasium,
-//! Catch with bsuite, Breakout with MinAtar, keys and doors with Minigrid.
+//! The environments agree step by step with the published implementations: CartPole and Pendulum with Gymnasium, Catch
+//! with bsuite, Breakout with MinAtar, keys and doors with Minigrid.
 //!
-//! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
-//! starts and compares states, observations, rewards and ends.
+//! This side plays and records episodes; `tests/python/environments.py` plays the same actions from the same starts and
+//! compares states, observations, rewards and ends.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tests::Python;
 
-/// The episodes of each environment and policy.
+/// Number of episodes per environment and policy.
 const EPISODES: u64 = 30;
 
-/// The comparison of an episode with the published implementation.
+/// Way to compare an episode with the published implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     /// From the start: differences accumulate over the episode.
     Whole,
-    /// Step by step, each from our state: for long episodes of unstable dynamics, where the last bit of a cosine grows
+    /// Step by step, each from our state; for long episodes of unstable dynamics, where the last bit of a cosine grows
     /// by many orders of magnitude.
     Stepwise,
 }
@@ -41,12 +41,12 @@ fn python() -> Option<Python> {
     python
 }
 
-/// The episodes of one environment.
+/// Recorded episodes of one environment.
 struct Episodes<G: Game> {
     game: G,
-    /// The numbers of a position from which the published implementation can start, or go on.
+    /// Numbers of a position from which the published implementation can start, or continue.
     state: fn(&G::Position) -> Vec<f64>,
-    /// The action that a step took, given the chosen one and the position after it: another one if actions are sticky.
+    /// The action that a step took, given the chosen action and the next position; it may differ if actions are sticky.
     taken: fn(Action, &G::Position) -> Action,
     recorded: Vec<Value>,
 }
@@ -62,7 +62,7 @@ impl<G: Game> Episodes<G> {
         self.by(comparison, |_, legal| legal[rng.random_range(0..legal.len())])
     }
 
-    /// Plays episodes by a policy, which chooses one of the legal actions.
+    /// Plays episodes with a policy, which chooses one of the legal actions.
     fn by(mut self, comparison: Comparison, mut policy: impl FnMut(&G::Position, &[Action]) -> Action) -> Self {
         for seed in 0..EPISODES {
             let mut position = self.game.start_from(seed);
@@ -139,13 +139,13 @@ fn pendulum_agrees_with_gymnasium() {
     }
 }
 
-/// Moves the paddle below the ball where it will be, or at random, so that some episodes last long enough to clear a
-/// wall, and others end.
+/// Moves the paddle below the next position of the ball, or at random, so that some episodes last long enough to clear
+/// a wall, and some are short.
 fn follow(position: &breakout::Position, legal: &[Action]) -> Action {
     let numbers: Vec<u8> = position.numbers().collect();
     let (ball, direction, paddle) = (numbers[1], numbers[2], numbers[5]);
     let right = matches!(direction, 1 | 2);
-    // Every fifth row, the column of the ball itself, which sends it to another side.
+    // In every fifth row, aims for the column of the ball itself, which sends it to another side.
     let next = if numbers[0] % 5 == 4 { ball } else { ball.saturating_add_signed(if right { 1 } else { -1 }).min(9) };
     let action = match paddle.cmp(&next) {
         std::cmp::Ordering::Less => 2,
@@ -164,8 +164,8 @@ fn breakout_agrees_with_minatar_with_and_without_sticky_actions() {
     }
 }
 
-/// Walks at random, more often forward than not, picks up the key and opens the door on the way; drops the key and
-/// closes the door now and then.
+/// Walks at random, mostly forward, picks up the key and opens the door on the way; drops the key and closes the door
+/// now and then.
 fn explore(rng: &mut ChaCha8Rng, legal: &[Action]) -> Action {
     let [left, right, forward, pick_up, drop, toggle] = [0, 1, 2, 3, 4, 5];
     let usual = [left, right, forward, forward, forward, pick_up, toggle];

@@ -1,4 +1,4 @@
-//! TensorBoard's own reader reads the event files of a run that was stopped and resumed.
+//! TensorBoard's reader reads the event files of a run that was stopped and resumed.
 
 use std::path::Path;
 use std::time::Duration;

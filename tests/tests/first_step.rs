@@ -1,8 +1,8 @@
-//! Every preset, and the smallest and largest board of every game, reaches its first training step through actor,
+//! Every preset, and the smallest and largest board of every game, reaches the first training step through actor,
 //! replay server and learner, with AlphaZero and MuZero.
 //!
-//! Networks are small and searches short: the claim is that the processes accept the data of each other, for every
-//! shape of observations, actions and episodes.
+//! Networks are small and searches short: the claim is that the processes accept the data of each other, for all shapes
+//! of observations, actions and episodes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use game::{Game as _, Scoring};
 use games::GameKind;
 use tests::{SEED, program, wait_until};
 
-/// Three processes start and finish an episode of the longest game, beside other tests.
+/// Three processes start and finish an episode of the longest game, in parallel with other tests.
 const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A small network, short searches, and batches that a few positions fill.
@@ -38,22 +38,21 @@ const SMALL: [&str; 14] = [
     "arena.device=cpu",
 ];
 
-/// The options of `zerofleet train` that plan a run.
+/// Options of `zerofleet train` that plan a run.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     run: plan::Args,
 }
 
-/// Returns the names of the games of an entry that differ most: the smallest and the largest board, or the first and
-/// the last variant.
+/// Returns the two extreme games of an entry: the smallest and the largest board, or the first and the last variant.
 fn extremes(entry: &games::Entry) -> Vec<String> {
     let mut names: Vec<String> = entry.examples().collect();
     names.drain(1..names.len().max(2) - 1);
     names
 }
 
-/// Returns an algorithm with another kind of network than that of the preset; `None` if no search can use it.
+/// Returns an algorithm with another kind of network than the preset; `None` if no search can use it.
 fn other_algorithm(game: &str, preset: &Plan) -> Option<Algorithm> {
     let rules = game.parse::<GameKind>().expect("it is registered").rules();
     if !preset.config.network.model_of(&rules).has_dynamics() {
@@ -62,7 +61,7 @@ fn other_algorithm(game: &str, preset: &Plan) -> Option<Algorithm> {
     selfplay::check_searchable(&rules).is_ok().then_some(Algorithm::GumbelAlphazero)
 }
 
-/// Returns the plan of a small run of the preset, or of another algorithm.
+/// Returns the plan of a small run with the preset, or with another algorithm.
 fn plan(game: &str, algorithm: Option<Algorithm>, runs: &Path) -> anyhow::Result<Plan> {
     let (runs, seed) = (runs.display().to_string(), format!("run.seed={SEED}"));
     let algorithm = algorithm.map(|algorithm| algorithm.to_string());
@@ -73,7 +72,7 @@ fn plan(game: &str, algorithm: Option<Algorithm>, runs: &Path) -> anyhow::Result
     Plan::new(&options.run, std::iter::empty())
 }
 
-/// Runs a game with the algorithm of its preset, then with another kind of network where a search can use it.
+/// Runs a game with the algorithm of the preset, then with another kind of network if a search can use it.
 fn reach_first_steps(game: &str) -> anyhow::Result<()> {
     let runs = tempfile::tempdir().context("make the folder of runs")?;
     let preset = plan(game, None, &runs.path().join("preset"))?;
@@ -83,7 +82,7 @@ fn reach_first_steps(game: &str) -> anyhow::Result<()> {
     reach_first_step(&plan).with_context(|| other.to_string())
 }
 
-/// Runs a plan until its first training step.
+/// Runs a plan until the first training step.
 fn reach_first_step(plan: &Plan) -> anyhow::Result<()> {
     plan.run.create()?;
     plan.write_config()?;
@@ -110,7 +109,7 @@ fn last_lines(logs: &Path) -> String {
     text
 }
 
-/// Runs the extremes of these entries, and returns what failed.
+/// Runs the extremes of these entries, and returns the failures.
 fn failures(entries: &[&games::Entry]) -> Vec<String> {
     let games = entries.iter().flat_map(|entry| extremes(entry));
     let outcomes = games.map(|game| reach_first_steps(&game).with_context(|| game));

@@ -12,7 +12,7 @@ use tests::TrainingRun;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// A small disk, mounted until this is dropped.
+/// A small disk; unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -43,7 +43,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the training step of the newest checkpoint, and panics if any checkpoint is damaged.
+/// Returns the training step of the latest checkpoint, and panics if any checkpoint is damaged.
 fn newest_checkpoint(run: &Path) -> Option<u64> {
     let found = Checkpoints::new(run.join("checkpoints"), usize::MAX).newest().unwrap()?;
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tests::{Cluster, Python, Role, SEED, program, wait_until};
 
 const START: Duration = Duration::from_secs(60);
-/// What `zerofleet train` leaves to a fleet that drains.
+/// Time that `zerofleet train` grants a fleet to drain.
 const DRAIN: Duration = Duration::from_secs(10);
 const LEARN: Duration = Duration::from_secs(120);
 
-/// A random walk needs about 2 in most episodes, and 3 where it reaches the limit of steps; the shortest way 0.45.
+/// A random walk needs about 2 in most episodes, and 3 at the limit of steps; the shortest way takes 0.45.
 const LEARNT: f64 = -0.7;
 
 const SMALL: &str = r#"

@@ -6,7 +6,7 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// The threads that each process of a cluster watches.
+/// Threads that each process of a cluster watches.
 const THREADS: [(Role, &[&str]); 4] = [
     (Role::Replay, &["replay-log", "replay-table"]),
     (Role::Learner, &["train", "write"]),

@@ -1,4 +1,4 @@
-//! Self-play whose positions an inference server evaluates.
+//! Self-play with positions evaluated by an inference server.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use proto::replay;
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time within which an actor must use a restarted server, or evaluate itself after the server ended.
+/// Time limit for an actor to use a restarted server, or to evaluate by itself after the server has stopped.
 const BACK: Duration = Duration::from_secs(5);
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const BY_ACTOR: &str = "zerofleet_actor_remote_positions_total{by=\"actor\"}";
@@ -87,7 +87,7 @@ fn the_default_actor_and_inference_server_have_no_libtorch_in_them() {
     }
 }
 
-/// The inference server of these tests is built without libtorch, which a user's may have.
+/// The inference server of these tests is built without libtorch, which a user's server may have.
 #[test]
 fn eval_starts_an_inference_server_of_its_own_for_libtorch_and_reports_why_that_ended() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every process accepts the run file of `deploy/kubernetes` and the environment variables with which overlays override
-//! it.
+//! Every process accepts the run file of `deploy/kubernetes`, and the environment variables with which overlays
+//! override it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const STEPS: &str = "zerofleet_learner_steps_total";
 const MEMBERS: &str = "zerofleet_learner_group_members";
 
-/// Waits until these learners train in a group of their number, beyond the steps of any of them before.
+/// Waits until these learners train in a group of exactly this size, beyond all earlier steps.
 fn train_together(what: &str, learners: &[&Process]) {
     let steps = || learners.iter().map(|learner| learner.metric(STEPS).unwrap_or(0.0));
     let are_members = || {
@@ -26,7 +26,7 @@ fn train_together(what: &str, learners: &[&Process]) {
     .unwrap();
 }
 
-/// The digest and the training step of each version in a run directory.
+/// Returns the digest and the training step of each version in a run directory.
 fn versions(directory: &Path) -> BTreeMap<u64, (Digest, u64)> {
     let files = std::fs::read_dir(directory.join("weights")).unwrap().map(|entry| entry.unwrap().path());
     let manifests = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
@@ -34,7 +34,7 @@ fn versions(directory: &Path) -> BTreeMap<u64, (Digest, u64)> {
     manifests.map(read).map(|manifest| (manifest.version.0, (manifest.digest, manifest.training_step))).collect()
 }
 
-/// The local addresses at which a process listens, as the kernel writes them: `0100007F` is 127.0.0.1.
+/// Returns the local addresses at which a process listens, as the kernel writes them: `0100007F` is 127.0.0.1.
 fn listening(process: &Process) -> Vec<String> {
     let process = format!("/proc/{}", process.id().unwrap());
     let inode = |path: std::io::Result<PathBuf>| {
@@ -52,7 +52,7 @@ fn listening(process: &Process) -> Vec<String> {
     tables.iter().flat_map(|table| table.lines()).filter_map(local).collect()
 }
 
-/// A replay server, an actor and a learner, and a second learner that trains with it.
+/// Returns a replay server, an actor and a learner, and a second learner that trains with it.
 fn two_learners() -> (Cluster, Process) {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     let [second] = reserve_ports().unwrap();
@@ -72,7 +72,7 @@ fn learners_of_one_machine_listen_on_loopback_only_while_they_train_together() {
     for learner in learners {
         let addresses = listening(learner);
         let is_loopback = |address: &String| address == "0100007F" || address == "00000000000000000000000001000000";
-        // Its server, its admin port, and the socket at which the other one has connected.
+        // The server, the admin port, and the socket to which the other learner has connected.
         assert!(addresses.len() >= 3 && addresses.iter().all(is_loopback), "{addresses:?}");
     }
 }
@@ -99,7 +99,7 @@ fn two_learners_survive_the_kill_of_either_a_third_joins_and_all_have_the_same_w
     let ports = [second.address().port(), third.address().port()];
     let group = format!("{},http://127.0.0.1:{},http://127.0.0.1:{}", cluster.learner_endpoint(), ports[0], ports[1]);
     let sets = |index: usize| {
-        // A busy machine may not schedule a learner for seconds; a killed one is noticed by its connections.
+        // A busy machine may not schedule a learner for seconds; a killed learner is noticed by its connections.
         [
             "learner.group_timeout_seconds=30".to_owned(),
             format!("learner.group={group}"),
@@ -129,7 +129,7 @@ fn two_learners_survive_the_kill_of_either_a_third_joins_and_all_have_the_same_w
     train_together("with a third", &[cluster.process(Role::Learner), &second, &third]);
     let directories =
         [cluster.directory().to_owned(), cluster.directory().join("learner-2"), cluster.directory().join("learner-3")];
-    // All versions of the third are versions of the three, but for one that it may begin with. Numbers have gaps.
+    // All versions of the third learner are versions of the whole group, except possibly the first. Numbers have gaps.
     wait_until("three versions of the three", DEADLINE, || Ok(versions(&directories[2]).len() >= 4)).unwrap();
     for learner in [cluster.process(Role::Learner), &mut second, &mut third] {
         learner.terminate();

@@ -10,8 +10,8 @@ const START: Duration = Duration::from_secs(60);
 const LEARN: Duration = Duration::from_secs(1800);
 /// Minimum number of training steps, far more than weights need to play perfectly by chance.
 const STEPS_MIN: f64 = 300.0;
-/// The training steps in which perfect play is learnt, and the positions over which the learning rate decays: a half of
-/// those of the steps. Time is no bound, since machines differ in the steps that they take in it.
+/// Maximum training steps until perfect play, and positions over which the learning rate decays: half the positions of
+/// these steps. Time is no bound, since machines differ in steps per second.
 const STEPS_MAX: f64 = 20_000.0;
 const SCHEDULE: [&str; 2] = ["learner.schedule=positions", "learner.schedule_positions=640000"];
 /// The search of the preset, and more random openings: without them one run in four ends in self-play of drawn games
@@ -23,15 +23,15 @@ const VARIETY: [&str; 4] = [
     "selfplay.opening_plies_max=5",
 ];
 
-/// A measurement of the arena: the number of lost lines of play, over all lines from both sides.
+/// An arena measurement: the number of lost lines of play, over all lines from both sides.
 struct Measured {
     version: String,
     simulations: u32,
     lost: u32,
 }
 
-/// Returns all measurements in the order of the log. The metrics hold only the newest measurement of each kind, and do
-/// not show which two belong to the same version.
+/// Returns all measurements in log order. The metrics hold only the latest measurement of each kind, and do not show
+/// which two belong to the same version.
 fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     let log = cluster.process(Role::Arena).log_text();
     let field = |line: &str, name: &str| Some(line.split_once(name)?.1.split_whitespace().next()?.to_owned());
@@ -43,9 +43,8 @@ fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     log.lines().filter(|line| line.contains("every line played")).filter_map(read).collect()
 }
 
-/// Play is measured from both sides and against every reply, with the raw policy and with a search of eight
-/// simulations. Eight are too few for untrained weights to play perfectly, as the same measurement of the initial
-/// weights shows.
+/// Measures play from both sides and against every reply, with the raw policy and with a search of eight simulations.
+/// Eight are too few for untrained weights to play perfectly, as the same measurement of the initial weights shows.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
 fn tic_tac_toe_is_learnt_to_perfect_play() {
@@ -59,7 +58,7 @@ fn tic_tac_toe_is_learnt_to_perfect_play() {
     ] {
         settings.iter().for_each(|setting| cluster.process(role).argue(&["--set", setting]));
     }
-    // Without an actor there is no training, so that the first measured weights are the initial ones.
+    // Without an actor there is no training, so that the first measured weights are the initial weights.
     cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
     wait_until("the initial weights are measured", START, || Ok(measured(&mut cluster).len() == 2)).unwrap();
     for Measured { version, simulations, lost } in measured(&mut cluster) {

@@ -10,16 +10,16 @@ const LEARN: Duration = Duration::from_secs(240);
 const SOLVED: f64 = 0.98;
 
 /// The preset of Catch trains a residual network; the only reward comes after nine steps. A blind paddle catches one
-/// ball of five, so untrained weights have a mean return near -0.6, with a standard deviation of 0.14 over 32 episodes.
+/// ball in five, so untrained weights have a mean return near -0.6, with a standard deviation of 0.14 over 32 episodes.
 ///
-/// Measured searches have `simulations`; a single one plays the action with the highest prior.
+/// Measured searches have `simulations`; a single simulation plays the action with the highest prior.
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
 fn catch_is_learnt(settings: &str, simulations: u32) {
     eprintln!("seed {SEED}");
     let mut cluster = Cluster::new("catch", settings).unwrap();
     cluster.process(Role::Arena).argue(&["--set", &format!("arena.simulations={simulations}")]);
     let mean_return = |cluster: &mut Cluster| cluster.metric(Role::Arena, "zerofleet_arena_return_mean");
-    // Without an actor there is no training, so that the first measured weights are the initial ones.
+    // Without an actor there is no training, so that the first measured weights are the initial weights.
     cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
     wait_until("the initial weights are measured", START, || Ok(mean_return(&mut cluster).is_some())).unwrap();
     let untrained = mean_return(&mut cluster).unwrap();

@@ -1,4 +1,4 @@
-//! An actor that stops answering is lost within its lease, and inserts again within seconds after it resumes.
+//! An actor that stops responding is lost within the lease, and inserts again within seconds after it resumes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ const LOST: &str = "zerofleet_replay_actors_lost_total";
 /// Time limit of a loss: three heartbeats of two seconds, half a heartbeat until the next sweep, and a margin for a
 /// busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(20);
-/// Time limit of a recovery: ten times the specified 5 s, so that a machine at a tenth of the speed of those measured
-/// also passes.
+/// Time limit of a recovery: ten times the specified 5 s, so that a machine at a tenth of the measured speed also
+/// passes.
 const BACK_WITHIN: Duration = Duration::from_secs(50);
 
 /// Returns the only actor with a lease at the replay server.
@@ -63,7 +63,7 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
         wait_for(&inspector, Some(ActorState::Live), BACK_WITHIN).await;
     }
 
-    // While its replay server is stopped, the actor continues to play and to reconnect.
+    // While the replay server is stopped, the actor continues to play and to reconnect.
     let left = |cluster: &mut Cluster| cluster.process(Role::Actor).log_text().matches("insert stream broke").count();
     let before = left(&mut cluster);
     cluster.process(Role::Replay).pause();

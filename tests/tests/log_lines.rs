@@ -1,4 +1,4 @@
-//! The log lines of processes name their process and contain no secret.
+//! Log lines name the process and contain no secret.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The token of the actor, and its digest as `sha256sum` prints it.
+/// Token of the actor, with the digest as `sha256sum` prints it.
 const TOKEN: &str = "correct-horse-battery-staple-8153";
 const DIGEST: &str = "0d09082d6dee777937ead54ec3f340cd5bf9126a388572fbd12a0be843185ea0";
-/// The token of the learner, which no server accepts.
+/// Token of the learner, which no server accepts.
 const UNKNOWN: &str = "hunter2-of-another-fleet";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
 //! The system tests: one module for each subject, in one program, since each program links the whole workspace.
-//! `cargo xtask test` runs each module as a process of its own.
+//! `cargo xtask test` runs each module as a separate process.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod bad_input;

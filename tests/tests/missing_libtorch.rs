@@ -1,6 +1,6 @@
 //! A missing or damaged libtorch causes one error that names it and the remedy.
 //!
-//! The message is that of the Linux loader; other systems do not run a program that was modified after it was built.
+//! The message comes from the Linux loader; other systems do not run a program that was modified after the build.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tests::{Installation, Output};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch";
-/// A command of a program that is linked with libtorch.
+/// A command of a program that links libtorch.
 const BENCH: &[&str] = &["bench", "selfplay"];
 
 /// Checks for exactly one error line, which contains all of `words`.

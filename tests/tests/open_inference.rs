@@ -11,10 +11,10 @@ use network_cpu::{Tower, TowerEvaluator};
 use tests::{InferenceServer, Python};
 use weights::WeightsVersion;
 
-/// The lines of play whose positions are evaluated; the longest fills three columns.
+/// Lines of play with positions to evaluate; the longest fills three columns.
 const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
 
-/// The kernel of the server, which also computes the expected answers.
+/// Kernel of the server, which also computes the expected results.
 const PATH: network_cpu::KernelVariant = network_cpu::KernelVariant::PortableF32;
 
 fn repository() -> PathBuf {
@@ -46,7 +46,7 @@ fn server_of(spec: &Spec) -> (InferenceServer, Published) {
     (server, published)
 }
 
-/// Returns the expected answers for the lines of play as JSON, with a prior for every action.
+/// Returns the expected results for the lines of play as JSON, with a prior for every action.
 fn expected(published: &Published) -> String {
     let game = ConnectFour::new();
     let spec = game.spec();

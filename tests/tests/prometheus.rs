@@ -10,17 +10,17 @@ use serde_json::Value;
 use tests::{Prometheus, PrometheusTools, Python, Role, SMALL_TIC_TAC_TOE, Sample, wait_until};
 use watched_fleet::{Fleet, Panel, deployed, panels};
 
-/// The Python version that Grafana's types require.
+/// Python version that Grafana's types require.
 const GRAFANA_PYTHON: (u8, u8) = (3, 11);
 
-/// The time for which the fleet runs before the pictures are drawn.
+/// Time for which the fleet runs before the pictures are drawn.
 const PLAYED: Duration = Duration::from_secs(360);
 
 /// Time limit for the values of all panels, long enough for the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Alerts about the disk and the speed of the machine, which may be full, busy and slow here, and about repeated games,
-/// of which small searches of a few seconds have many. They may be pending, but must not fire.
+/// which are common in a few seconds of small searches. They may be pending, but must not fire.
 const MAY_BE_PENDING: [&str; 5] =
     ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights", "SelfPlayRepeatsItself"];
 
@@ -119,7 +119,7 @@ fn every_alert_fires_on_made_up_series_and_no_other_does() {
 #[test]
 fn dashboards_are_of_the_types_that_grafana_publishes() {
     let requirements = python_folder().join("grafana-requirements.txt");
-    // Grafana's packages have their own folder, beside that of the packages for clients.
+    // Grafana's packages have a separate directory, next to the packages for clients.
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana");
     let Some(found) = Python::with_version(&requirements, &packages, GRAFANA_PYTHON).unwrap() else {
         tests::skip_python("3.11");
@@ -171,7 +171,7 @@ fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
         ("Refused by the learner" | "Refused per second", _) => (0.0, 0.0),
         // The compared versions were read at different times.
         (title, _) if title.contains("behind") => (-5.0, 1_000.0),
-        // Numerators and denominators are counted at different times, and rates are extrapolated to the ends of their
+        // Numerators and denominators are counted at different times, and rates are extrapolated to the ends of the
         // window.
         (_, "percentunit") => (0.0, 2.0),
         (_, "s") => (0.0, 3_600.0),
@@ -182,7 +182,7 @@ fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
     assert!((low..=high).contains(value), "{title}: {value} of {labels:?} is not from {low} to {high}");
 }
 
-/// Checks that docs/metrics.md lists the exported metrics with their labels and values.
+/// Checks that docs/metrics.md lists the exported metrics with labels and values.
 fn metrics_are_as_listed(prometheus: &Prometheus) {
     let listed = listed();
     let series = prometheus.api("series", &[("match[]", "{job=\"zerofleet\"}")]).unwrap();
@@ -220,7 +220,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
 
 type Labels = BTreeMap<String, Vec<String>>;
 
-/// Returns the metrics in the table of docs/metrics.md and Triton's metrics below it, with their labels.
+/// Returns the metrics in the table of docs/metrics.md, and Triton's metrics below it, with labels.
 fn listed() -> BTreeMap<String, Labels> {
     let page = std::fs::read_to_string(deployed().join("../docs/metrics.md")).unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();

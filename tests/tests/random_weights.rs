@@ -1,4 +1,4 @@
-//! A published version of random weights, as a learner writes it before its first training step.
+//! A published version of random weights, as written by a learner before the first training step.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 const CHANNELS: usize = 16;
 const BLOCKS: usize = 1;
 
-/// A published version: its manifest and the bytes of its weights file.
+/// A published version: the manifest and the bytes of the weights file.
 pub(crate) struct Published {
     pub(crate) manifest: Manifest,
     pub(crate) bytes: Vec<u8>,

@@ -11,10 +11,10 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 const DEADLINE: Duration = Duration::from_secs(60);
 const REVISIONS: &str = "zerofleet_replay_revisions_total";
 const POSITIONS: &str = "zerofleet_actor_reanalysed_positions_total";
-/// The revisions that are waited for after each start.
+/// Number of revisions to wait for after each start.
 const MORE: f64 = 20.0;
 
-/// A trajectory as a replay server holds it: its revision and its columns.
+/// Trajectories that a replay server holds: revision and columns by id.
 type Held = BTreeMap<TrajectoryId, (u64, Vec<u8>)>;
 
 async fn held(endpoint: &str) -> Held {
@@ -29,7 +29,8 @@ async fn held(endpoint: &str) -> Held {
     held
 }
 
-/// Revises a few trajectories without changing them; returns those whose revision the server has acknowledged.
+/// Revises a few trajectories without changing them; returns the ids with the revisions that the server has
+/// acknowledged.
 async fn revise_some(endpoint: &str) -> BTreeMap<TrajectoryId, u64> {
     let (reviser, mut acknowledged) = (Reviser::new(endpoint).unwrap(), BTreeMap::new());
     while acknowledged.len() < 5 {
@@ -65,7 +66,7 @@ async fn kills_of_actor_and_replay_server_lose_and_double_no_revision_and_no_tra
         for (id, revision) in acknowledged {
             assert!(now[&id].0 >= revision, "revision {revision} of {id} is lost: {}", now[&id].0);
         }
-        // The counts of the server begin again with its process.
+        // The counts of the server restart with the process.
         rises(&cluster, if victim == Role::Actor { before } else { 0.0 });
     }
     assert!(cluster.metric(Role::Actor, POSITIONS).is_some_and(|positions| positions >= MORE));

@@ -1,4 +1,4 @@
-//! A run resumes where it stopped: a fleet starts with the state that the drained fleet before it left on disk.
+//! A run resumes where it stopped: a fleet starts with the state that the previous, drained fleet left on disk.
 
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,17 @@ const LEARNING_RATE: &str = "zerofleet_learner_learning_rate";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 const RATED_GAMES: &str = "zerofleet_arena_games_total";
-/// The warm-up steps of [`SMALL_TIC_TAC_TOE`], after which the learning rate only decreases.
+/// Warm-up steps of [`SMALL_TIC_TAC_TOE`], after which the learning rate only decreases.
 const WARM_UP_STEPS: f64 = 20.0;
-/// The games of the match between the two fixed opponents; all further games are those of weights versions.
+/// Games of the match between the two fixed opponents; all further games involve weights versions.
 const ANCHOR_GAMES: f64 = 4.0;
 /// AdamW's decay rate β₂ of the second moment.
 const SECOND_MOMENT_KEPT: f64 = 0.999;
 
-/// The state that a drained fleet left behind.
+/// State left by a drained fleet.
 struct RunState {
     checkpoint: Checkpoint,
-    /// The learning rate that the learner logged last.
+    /// Last learning rate logged by the learner.
     learning_rate: f64,
     weights: Manifest,
     trajectories: Vec<TrajectoryId>,
@@ -58,7 +58,7 @@ impl RunState {
     }
 }
 
-/// Returns a cluster whose arena rates every version in a single short match.
+/// Returns a cluster with an arena that rates every version in a single short match.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(GAME, SMALL_TIC_TAC_TOE).unwrap();
     let sets = [
@@ -84,7 +84,7 @@ fn beyond(cluster: &Cluster, goals: &[(Role, &str, f64)]) {
     }
 }
 
-/// Drains all processes in the order of the supervisor and reads their files.
+/// Drains all processes in the order of the supervisor and reads the files of the run.
 async fn drain(cluster: &mut Cluster) -> RunState {
     end(cluster, &[Role::Actor, Role::Arena]);
     let trajectories = list(&cluster.replay_endpoint()).await.unwrap();
@@ -119,7 +119,7 @@ fn last_learning_rate(cluster: &mut Cluster) -> f64 {
     rate.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Returns the manifest of the newest weights that the learner serves; the subscriber has verified their digest.
+/// Returns the manifest of the latest weights that the learner serves; the subscriber has verified the digest.
 async fn served(cluster: &Cluster) -> Manifest {
     let endpoint = cluster.learner_endpoint();
     let settings = SubscriberSettings { endpoint, name: "test".to_owned(), size_limit_bytes: 1 << 30 };
@@ -129,7 +129,8 @@ async fn served(cluster: &Cluster) -> Manifest {
     published.manifest.clone()
 }
 
-/// Each process is started before its servers, so that it makes no progress and its resumed state can be inspected.
+/// Each process is started before the servers that it needs, so that it makes no progress and the resumed state can be
+/// inspected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_where_it_stopped() {
     let mut cluster = cluster();
@@ -168,7 +169,7 @@ async fn a_run_goes_on_where_it_stopped() {
     ];
     beyond(&cluster, &everything);
     let trained = resumed.elapsed();
-    // The learner takes a further step, so that its last checkpoint is later than the time measured above.
+    // The learner takes a further step, so that the last checkpoint is later than the time measured above.
     let step = cluster.metric(Role::Learner, STEPS).unwrap();
     beyond(&cluster, &[(Role::Learner, STEPS, step)]);
     let after = drain(&mut cluster).await;
@@ -185,8 +186,8 @@ async fn a_run_goes_on_where_it_stopped() {
 }
 
 /// Checks that the optimiser state was resumed. Squares of gradients are not negative, so over k steps a second moment
-/// decreases at most by the factor β₂ᵏ. One that restarted at zero would be below that bound wherever gradients
-/// have become smaller.
+/// decreases at most by the factor β₂ᵏ. A second moment that restarted at zero would be below that bound wherever
+/// gradients have become smaller.
 fn check_optimiser(before: &RunState, after: &RunState) {
     let steps = after.step() - before.step();
     let kept = SECOND_MOMENT_KEPT.powf(steps);

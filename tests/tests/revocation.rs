@@ -17,20 +17,20 @@ use authority::{Authority, Issued};
 #[allow(dead_code, reason = "the tests of proto use all of it")]
 mod authority;
 
-/// The time that docs/security.md promises.
+/// Time that docs/security.md promises.
 const PROMISED: Duration = Duration::from_secs(30);
-/// Names of clients, their tokens, and the SHA-256 of each.
+/// Names of clients, which are also the tokens, with SHA-256 digests.
 const CLIENTS: [(&str, &str); 3] = [
     ("one", "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"),
     ("two", "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3"),
     ("three", "8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f"),
 ];
 
-/// A folder of certificates, tokens and lists.
+/// A directory of certificates, tokens and lists.
 struct Files<'a>(&'a Path);
 
 impl Files<'_> {
-    /// Replaces a file by a rename, as docs/security.md asks for.
+    /// Replaces a file by a rename, as docs/security.md requires.
     fn replace(&self, name: &str, text: &str) -> PathBuf {
         let (path, new) = (self.0.join(name), self.0.join("new"));
         std::fs::write(&new, text).unwrap();
@@ -38,7 +38,7 @@ impl Files<'_> {
         path
     }
 
-    /// Writes a certificate and its key.
+    /// Writes a certificate and the key.
     fn certify(&self, file: &str, (certificate, key): Issued) -> [PathBuf; 2] {
         [self.replace(&format!("{file}.pem"), &certificate), self.replace(&format!("{file}.key"), &key)]
     }
@@ -50,7 +50,7 @@ impl Files<'_> {
     }
 }
 
-/// Opens an insert stream as the client of this index, and waits for the first answer.
+/// Opens an insert stream as the client of this index, and waits for the first response.
 async fn stream(endpoint: &str, files: &Files<'_>, issued: Issued, client: usize) -> Streaming<v1::InsertResponse> {
     let (name, _) = CLIENTS[client];
     let [client_certificate, client_key] = files.certify(name, issued);

@@ -53,7 +53,7 @@ fn one_thread_plays_the_same_games_again() {
     assert_ne!(play(&tower, None, 1), games, "another seed plays other games");
 }
 
-/// The games themselves are identical, not only their statistics, although the threads share a cache.
+/// The games themselves are identical, not only the statistics, although the threads share a cache.
 #[test]
 fn threads_that_share_a_cache_play_the_same_games_as_each_alone() {
     let tower = weights();

@@ -32,7 +32,7 @@ fn both_serve_and_training_goes_on(cluster: &Cluster, second: &Process) {
     grows("training goes on", || cluster.metric(Role::Learner, STEPS));
 }
 
-/// Every trajectory that the actor numbered exists: on one of the servers, or in the spool for its next start.
+/// Every trajectory that the actor numbered exists: on one of the servers, or in the spool for the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and_nothing_is_lost_or_stored_twice() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
@@ -74,13 +74,13 @@ async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and
     }
 }
 
-/// Returns the epochs and sequence numbers of the trajectories that the actor has spooled for its next start.
+/// Returns the epochs and sequence numbers of the trajectories that the actor has spooled for the next start.
 fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
     let path = cluster.directory().join("actors").join(actor.to_string()).join("unacknowledged.spool");
     tests::trajectories::spooled(&path).into_iter().map(|id| (id.epoch, id.sequence)).collect()
 }
 
-/// Runs `zerofleet` to its end; the output is that of this question alone.
+/// Runs `zerofleet` until it exits; the output belongs to this call alone.
 fn ask(folder: &Path, arguments: &str) -> Output {
     let _ = std::fs::remove_file(folder.join("question.log"));
     let arguments = arguments.split_whitespace().map(Into::into).chain(["--runs".into(), folder.into()]).collect();
@@ -89,7 +89,7 @@ fn ask(folder: &Path, arguments: &str) -> Output {
     process.ended(DEADLINE).unwrap()
 }
 
-/// The supervisor starts both servers, each with its own log, and the next sessions start with all logs.
+/// The supervisor starts both servers, each with a separate log, and the next sessions start with all logs.
 #[test]
 fn a_run_with_two_replay_servers_keeps_a_log_in_each_and_goes_on_with_both() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,10 +9,10 @@ use tests::trend::Trend;
 
 /// Default duration, which is short enough for CI.
 const SECONDS: u64 = 12;
-/// Duration from which growth is judged: before it, tables, caches and heaps still fill.
+/// Minimum duration for judging growth: before it, tables, caches and heaps still fill.
 const JUDGED_FROM: Duration = Duration::from_secs(20 * 60);
 
-/// `ZEROFLEET_SOAK_SECONDS` is the duration, and `ZEROFLEET_SOAK_REPORT` the folder for samples and table.
+/// `ZEROFLEET_SOAK_SECONDS` is the duration, and `ZEROFLEET_SOAK_REPORT` the directory for samples and table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[allow(clippy::print_stderr, reason = "a run of hours shows its table")]
 async fn a_fleet_under_load_grows_in_no_resource() {
@@ -25,7 +25,7 @@ async fn a_fleet_under_load_grows_in_no_resource() {
     let trends = soak.trends();
     let table = Trend::table(&trends);
     eprintln!("{table}");
-    // What was sampled until a failure shows how it came about.
+    // Samples up to a failure show how it came about.
     if let Some(folder) = folder {
         std::fs::write(folder.join("soak.md"), &table).unwrap();
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tests::Installation;
 
-/// A run of half a minute, its start and its drain on a busy machine.
+/// A run of half a minute, with start and drain on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// The plan of a run may refuse limits that are too small for its game, so that only this server has one.
+/// The plan of a run may refuse limits that are too small for the game, so only this server gets one.
 #[test]
 fn a_run_whose_games_are_all_refused_ends_with_the_reason_on_the_screen_in_the_summary_and_in_its_status() {
     let installation = Installation::new(&["zerofleet", "replay-server", "learner", "actor", "arena"]).unwrap();

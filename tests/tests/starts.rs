@@ -1,4 +1,4 @@
-//! Starts of `zerofleet train` that are refused, and runs whose checkpoints are gone.
+//! Refused starts of `zerofleet train`, and runs without checkpoints.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,11 +12,11 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const PROGRAMS: [&str; 5] = ["zerofleet", "replay-server", "learner", "actor", "arena"];
-/// The script in place of a learner. It is a file of the repository, because a file that a test has just written cannot
-/// be executed while another test forks.
+/// Script in place of a learner. It is a file of the repository, because a file that a test has just written cannot be
+/// executed while another test forks.
 const REFUSING_LEARNER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refusing_learner.sh");
 
-/// Puts the refusing script, or the learner that was built, in the place of the learner.
+/// Installs the refusing script, or the built learner, as the learner.
 fn install_learner(installation: &Installation, learner: &Path) {
     let path = installation.directory().join("learner");
     // There is none at first.

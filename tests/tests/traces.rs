@@ -10,13 +10,13 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
-/// The tolerated difference between the clocks of two processes on one machine, in case the system time is set or a
-/// process is stalled.
+/// Tolerated difference between the clocks of two processes on one machine, in case the system time is set or a process
+/// is stalled.
 const CLOCKS_NS: u64 = 1_000_000_000;
 /// The table of spans.
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/traces.md");
 
-/// The row of a span in the documented table.
+/// Row of a span in the documented table.
 #[derive(Debug, Default)]
 struct Documented {
     services: BTreeSet<String>,
@@ -28,7 +28,7 @@ fn telemetry(otlp: &str) -> String {
     format!("{SMALL_TIC_TAC_TOE}\n[telemetry]\notlp = \"{otlp}\"\ntrace_share = 1\nrun = \"traced\"\n")
 }
 
-/// Returns the rows of the table by span, with its processes, parents and attributes.
+/// Returns the rows of the table by span, with processes, parents and attributes.
 fn documented() -> BTreeMap<String, Documented> {
     let text = std::fs::read_to_string(DOCS).unwrap();
     let table = text.lines().skip_while(|line| !line.starts_with("| span |")).skip(2);
@@ -59,7 +59,7 @@ fn has_chain(trace: &[&Seen], chain: &[&str]) -> bool {
     !above.is_empty()
 }
 
-/// The chains of a game that an inference server evaluated, and of a training step after which weights were published.
+/// Span chains of a game that an inference server evaluated, and of a training step that published weights.
 const GAME: &[&[&str]] = &[&["game", "search", "evaluation", "evaluate"], &["game", "insert", "store"]];
 const STEP: &[&[&str]] = &[
     &["training_step", "sample"],
@@ -111,7 +111,7 @@ async fn a_game_and_a_training_step_are_each_one_trace_over_all_processes() {
     }
 }
 
-/// Checks that every span whose parent was received belongs to the trace of its parent and starts after it.
+/// Checks that every span with a received parent belongs to the same trace as the parent and starts after it.
 fn parents_are_right(seen: &[Seen]) {
     let by_id: BTreeMap<&[u8], &Seen> = seen.iter().map(|span| (span.id.as_slice(), span)).collect();
     assert_eq!(by_id.len(), seen.len(), "each span has an id of its own and came in once");
@@ -124,8 +124,8 @@ fn parents_are_right(seen: &[Seen]) {
     }
 }
 
-/// Checks that the received spans are in the table of docs/traces.md as documented there, and that every documented
-/// span was received.
+/// Checks that the received spans are in the table of docs/traces.md as documented, and that every documented span was
+/// received.
 fn spans_are_documented(seen: &[Seen]) {
     let (table, by_id) = (documented(), seen.iter().map(|span| (span.id.as_slice(), span)).collect::<BTreeMap<_, _>>());
     let mut found = BTreeMap::<&str, Documented>::new();

@@ -12,7 +12,7 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 
-/// The files of a run's folder between two sessions.
+/// Files in the directory of a run between two sessions.
 struct RunState {
     step: u64,
     version: u64,

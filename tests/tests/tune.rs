@@ -1,4 +1,4 @@
-//! `zerofleet tune` as a user runs it: killed, started again, and with a trial that crashes; and `zerofleet ablate`.
+//! `zerofleet tune` in realistic use: killed, started again, and with a trial that crashes; and `zerofleet ablate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tests::{Process, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Learning rates of which one learns nothing, and two batches. The budget does not depend on the load of the machine.
+/// Learning rates including one that learns nothing, and two batch sizes. The budget does not depend on machine load.
 const STUDY: &str = r#"
 [study]
 trials = 5
@@ -41,7 +41,7 @@ learner.learning_rate = { choices = [1e-9, 0.005] }
 learner.batch_size = { choices = [32, 64] }
 "#;
 
-/// A study in a temporary folder.
+/// A study in a temporary directory.
 struct Study {
     tuner: Process,
     folder: PathBuf,
@@ -76,7 +76,7 @@ impl Study {
         })
     }
 
-    /// Returns the id of the process that trains a trial, as its lock names it.
+    /// Returns the id of the process that trains a trial, as named by the lock.
     fn trainer(&self, trial: usize) -> anyhow::Result<libc::pid_t> {
         let lock = self.read(&format!("trials/{trial}/lock"));
         lock.strip_prefix("process ").context("read the lock")?.parse().context("parse the lock")
@@ -88,7 +88,7 @@ fn a_killed_tuner_goes_on_a_crashed_trial_is_recorded_and_the_learning_rate_that
     let folder = tempfile::tempdir().unwrap();
     let mut study = Study::new(folder.path()).unwrap();
     study.tuner.start().unwrap();
-    // A fast machine has trained the whole budget soon after the first checkpoint: nothing else is waited for.
+    // A fast machine has trained the whole budget soon after the first checkpoint, so the test waits for nothing else.
     let runs = |study: &Study| study.has_checkpoint(0) && study.tuner.log_text().contains("trial 1 starts: ");
     study.until("two trials run", runs).unwrap();
     let before = study.trainer(0).unwrap();
@@ -119,7 +119,7 @@ fn a_killed_tuner_goes_on_a_crashed_trial_is_recorded_and_the_learning_rate_that
     }
     accepted(&study.folder.join("best.toml")).unwrap();
 
-    // A study that is complete starts nothing, and reports again.
+    // A complete study starts nothing, and reports again.
     study.tuner.start().unwrap();
     let output = study.tuner.ended(DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
@@ -132,7 +132,7 @@ fn is_running(process: libc::pid_t) -> bool {
     String::from_utf8_lossy(&command).contains("--exit-with-parent")
 }
 
-/// Checks that `zerofleet train` takes a run file, without training.
+/// Checks that `zerofleet train` accepts a run file, without training.
 fn accepted(file: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(program("zerofleet")?);
     let output = command.args(["train", "--needs-libtorch", "--run", "best", "--config"]).arg(file).output()?;
@@ -199,7 +199,7 @@ fn a_row_and_its_mirror_make_the_positions_of_the_budget_and_the_report_follows_
     let begins = |start: &str| rows.iter().any(|row| row.starts_with(start));
     assert!(begins("screen,screen,3,+,1,0,1,") && begins("screen,screen,3,-,0,1,1,"), "{csv}");
     let positions: Vec<f64> = rows.iter().map(|row| field(row, "positions").parse().unwrap()).collect();
-    // A run stops at the first reading beyond its budget; there is one every five seconds.
+    // A run stops at the first reading beyond the budget; there is a reading every five seconds.
     assert!(positions.iter().all(|&positions| (4000.0..40_000.0).contains(&positions)), "{csv}");
     for row in &rows {
         let of_run = ["steps", "games", "loss/total", "distinct/overall", "distinct/top_1000"];

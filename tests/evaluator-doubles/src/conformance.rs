@@ -1,23 +1,22 @@
-//! The conformance suite that every evaluator runs: the properties that self-play relies on.
+//! The conformance suite that every evaluator must pass: the properties that self-play relies on.
 //!
 //! A batch over [`Attributes::max_batch`](inference::Attributes::max_batch) is rejected with [`Error::Shape`], not
-//! split: the code that fills batches has the limit, and a silent split would hide that a batch takes twice the
+//! split: the code that fills batches knows the limit, and a silent split would hide that a batch takes twice the
 //! expected time.
 
 use game::{Action, ObservationShape, mix};
 use inference::{Batch, Error, Evaluator, Predictions};
 
-/// Tolerance of a sum of probabilities. The error of an f32 softmax over a few hundred actions is far smaller; bf16
-/// networks compute their softmax in f32.
+/// Tolerance for a sum of probabilities. The error of an f32 softmax over a few hundred actions is far smaller; bf16
+/// networks compute the softmax in f32.
 const SUM_TOLERANCE: f32 = 1e-4;
-/// Size in numbers from which the test of an oversized batch is skipped, because filling the batch would be too
-/// expensive.
+/// Maximum size, in numbers, for the test with an oversized batch; filling a larger batch would be too expensive.
 const OVERFULL_NUMBERS_MAX: usize = 1 << 26;
 
 /// Runs the suite on an evaluator of observations of `shape` with `actions` actions.
 ///
-/// `tolerance` is the maximum change of an answer when the other positions of its batch change: 0 if the arithmetic
-/// does not depend on the batch, about 1e-5 for f32 and 2e-2 for bf16 if kernels are chosen by batch size.
+/// `tolerance` is the maximum change of a result when other positions of the batch change: 0 if the arithmetic does not
+/// depend on the batch, about 1e-5 for f32 and 2e-2 for bf16 if kernels are chosen by batch size.
 ///
 /// # Panics
 /// The evaluator violates a property; the message names it.
@@ -103,8 +102,7 @@ fn check_refusals(evaluator: &mut dyn Evaluator, shape: ObservationShape, action
     }
 }
 
-/// Returns pseudo-random sparse observations, each with a pseudo-random set of legal actions, of one action up to all
-/// of them.
+/// Returns pseudo-random sparse observations, each with a pseudo-random set of legal actions: one action up to all.
 fn positions(shape: ObservationShape, actions: usize, indices: impl IntoIterator<Item = u64>) -> Batch {
     let mut batch = Batch::new(shape);
     for index in indices {

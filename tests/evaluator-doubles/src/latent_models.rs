@@ -5,28 +5,27 @@ use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredicti
 
 use crate::Fault;
 
-/// A learned model that has learned the rules exactly: its latent states are positions, and an evaluator gives their
-/// priors and values.
+/// A learned model with exact rules: latent states are positions, and an evaluator gives priors and values.
 ///
-/// An illegal action has the prior 0 and loses at once (between two players; alone it ends the episode). A position
-/// that is over has its exact value, 0 if it was scored by rewards, and absorbs every action without a reward; the last
-/// observation of a truncated episode is valued by the evaluator.
+/// An illegal action has prior 0 and loses at once (between two players; alone it ends the episode). A finished
+/// position has the exact value, or 0 if it was scored by rewards, and absorbs every action without a reward. The
+/// evaluator values the last observation of a truncated episode.
 pub struct RulesModel<G: Game, E> {
     game: G,
     evaluator: E,
-    /// The positions whose observations it accepts, by the bits of the observation.
+    /// Positions with accepted observations, by the bits of the observation.
     observed: HashMap<Vec<u32>, G::Position>,
     pool: Vec<Option<State<G::Position>>>,
-    /// The number of calls and the numbers of answers.
+    /// Numbers of calls so far.
     pub calls: Calls,
 }
 
-/// The calls that a [`RulesModel`] has answered.
+/// Call counts of a [`RulesModel`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// The calls of [`LatentModel::initial`].
+    /// Number of calls of [`LatentModel::initial`].
     pub initial: usize,
-    /// The calls of [`LatentModel::recurrent`].
+    /// Number of calls of [`LatentModel::recurrent`].
     pub recurrent: usize,
 }
 
@@ -34,19 +33,18 @@ pub struct Calls {
 struct State<P> {
     position: P,
     to_move: Player,
-    /// The result, once the position is over.
+    /// Result, once the position is over.
     outcome: Option<Outcome>,
 }
 
 impl<G: Game, E: Evaluator> RulesModel<G, E> {
-    /// Creates a model that accepts the observations of `positions`, no two of which have the same.
+    /// Creates a model that accepts the observations of `positions`, which must all have different observations.
     pub fn new(game: G, evaluator: E, positions: impl IntoIterator<Item = G::Position>) -> Self {
         let observed = positions.into_iter().map(|position| (bits(&observe(&game, &position)), position)).collect();
         Self { game, evaluator, observed, pool: Vec::new(), calls: Calls::default() }
     }
 
-    /// Creates a model of a tiny game, which accepts the observation of every position that can be reached from the
-    /// starts of these seeds.
+    /// Creates a model of a tiny game that accepts the observation of every position reachable from these seeds.
     pub fn of_all(game: G, evaluator: E, seeds: impl IntoIterator<Item = u64>) -> Self {
         let mut left: Vec<G::Position> = seeds.into_iter().map(|seed| game.start_from(seed)).collect();
         let mut model = Self::new(game, evaluator, []);
@@ -103,7 +101,8 @@ impl<G: Game, E: Evaluator> RulesModel<G, E> {
         }
     }
 
-    /// Writes the states to their slots and adds their answers. `needs` are the states that the evaluator values.
+    /// Writes the states to the slots, and adds the predictions. `needs` returns true for states that the evaluator
+    /// values.
     fn answer(
         &mut self,
         states: Vec<(Slot, State<G::Position>, f32)>,
@@ -192,10 +191,10 @@ fn bits(observation: &[f32]) -> Vec<u32> {
     observation.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Answers like another model for a number of calls, then fails for one, and repeats this.
+/// Behaves like another model for a number of calls, then fails for one, and repeats this.
 #[derive(Debug)]
 pub struct FaultyModel<M> {
-    /// The model that answers.
+    /// The model for good calls.
     pub inner: M,
     fault: Fault,
     good_calls: usize,

@@ -1,5 +1,5 @@
 //! Evaluators for tests (uniform, scripted, failing), the conformance suite of all evaluators, and learned models for
-//! tests: one that has learned the rules exactly, and one that fails.
+//! tests: one with exact rules, and one that fails.
 //!
 //! None of the evaluators depends on a game. Only tests depend on this crate.
 
@@ -11,7 +11,7 @@ pub use latent_models::{Calls, FaultyModel, RulesModel};
 use game::{Action, ObservationShape};
 use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 
-/// The largest batch of a test.
+/// Maximum batch size in tests.
 const MAX_BATCH: usize = 4096;
 
 fn attributes(name: &str, weights_version: u64) -> Attributes {
@@ -51,7 +51,7 @@ impl Evaluator for Uniform {
     }
 }
 
-/// Returns the answers of a function, for exact tests.
+/// Returns the results of a function, for exact tests.
 ///
 /// The function receives the observation and the legal actions of one position at a time, and writes one prior per
 /// legal action.
@@ -63,7 +63,7 @@ pub struct Scripted<F> {
 }
 
 impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Scripted<F> {
-    /// Creates an evaluator for observations of `shape` that answers with `answer`.
+    /// Creates an evaluator for observations of `shape` that evaluates with `answer`.
     pub fn new(shape: ObservationShape, weights_version: u64, answer: F) -> Self {
         Self { shape, answer, priors: Vec::new(), weights_version }
     }
@@ -93,8 +93,7 @@ impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Evaluator for Script
     }
 }
 
-/// Expects the return that a function gives for an observation, with uniform priors: for games that are scored by their
-/// rewards.
+/// Predicts the return that a function gives for an observation, with uniform priors; for games scored by rewards.
 pub struct ScriptedReturns<F> {
     shape: ObservationShape,
     answer: F,
@@ -102,7 +101,7 @@ pub struct ScriptedReturns<F> {
 }
 
 impl<F: FnMut(&[f32]) -> f32 + Send> ScriptedReturns<F> {
-    /// Creates an evaluator for observations of `shape` that expects `answer`.
+    /// Creates an evaluator for observations of `shape` that predicts `answer`.
     pub fn new(shape: ObservationShape, weights_version: u64, answer: F) -> Self {
         Self { shape, answer, weights_version }
     }
@@ -131,18 +130,18 @@ impl<F: FnMut(&[f32]) -> f32 + Send> Evaluator for ScriptedReturns<F> {
     }
 }
 
-/// The failure of a [`Faulty`] evaluator.
+/// Failure of a [`Faulty`] evaluator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The evaluator returns [`Error::Backend`].
     Backend,
     /// The evaluator returns [`Error::NotFinite`].
     NotFinite,
-    /// The evaluator violates its contract and returns NaN as predictions.
+    /// The evaluator violates the contract and returns NaN as predictions.
     AnswersNan,
 }
 
-/// Answers like [`Uniform`] for a number of batches, then fails for one, and repeats this: a backend with intermittent
+/// Behaves like [`Uniform`] for a number of batches, then fails for one, and repeats this: a backend with intermittent
 /// failures.
 #[derive(Debug, Clone)]
 pub struct Faulty {
@@ -227,7 +226,7 @@ mod tests {
         conformance::run(&mut Scripted::new(SHAPE, 0, half), SHAPE, 20, 0.0);
     }
 
-    /// Answers like the inner evaluator, but shifts every value towards a win in proportion to its distance from the
+    /// Evaluates like the inner evaluator, but shifts every value towards a win in proportion to the distance from the
     /// end of the batch.
     struct PositionBiased(Hashing);
 

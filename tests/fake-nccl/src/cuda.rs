@@ -1,4 +1,4 @@
-//! The functions of CUDA. Handles are numbers; memory is that of the host.
+//! The functions of CUDA. Handles are numbers; device memory is host memory.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -7,7 +7,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use super::group::Pending;
 use super::with;
 
-/// The number of devices; a number from here on has none.
+/// Number of devices, and the first number without a device.
 const DEVICES: c_int = 64;
 const INVALID_VALUE: c_int = 1;
 const INVALID_DEVICE: c_int = 101;
@@ -18,7 +18,7 @@ thread_local! {
     static CURRENT: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// The current device of the calling thread.
+/// Returns the current device of the calling thread.
 pub(super) fn current() -> usize {
     usize::try_from(CURRENT.get()).unwrap_or_default()
 }
@@ -27,9 +27,9 @@ pub(super) fn current() -> usize {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) device: usize,
-    /// The operation submitted last.
+    /// Operation submitted last.
     pub(super) last: Option<Pending>,
-    /// Whether the next operation waits for the default stream.
+    /// True if the next operation waits for the default stream.
     pub(super) is_ordered: bool,
 }
 
@@ -142,7 +142,7 @@ pub(super) unsafe extern "C" fn copy(
     direction: c_int,
     stream: *mut c_void,
 ) -> c_int {
-    // An operation in progress would still write what is copied.
+    // An operation in progress would still write to the source of the copy.
     let is_done = with(|state| {
         let stream = state.streams.get(&stream.addr())?;
         Some(stream.last.is_none_or(|pending| state.is_done(pending)))
@@ -172,7 +172,7 @@ pub(super) unsafe extern "C" fn driver_uuid(uuid: *mut [u8; 16], handle: c_int) 
     0
 }
 
-/// The null handle, for NCCL.
+/// Returns the null handle, for NCCL.
 pub(super) fn null() -> *mut c_void {
     null_mut()
 }

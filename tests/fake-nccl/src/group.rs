@@ -17,12 +17,12 @@ pub(super) struct State {
     handles: usize,
     pub(super) faults: HashMap<usize, Fault>,
     aborted: HashMap<usize, usize>,
-    /// The groups by identity.
+    /// Groups by identity.
     groups: HashMap<u64, Group>,
     communicators: HashMap<usize, Communicator>,
     pub(super) streams: HashMap<usize, Stream>,
     pub(super) events: HashMap<usize, Event>,
-    /// The device and the memory, by address.
+    /// Device and memory, by address.
     pub(super) buffers: HashMap<usize, (usize, Box<[f32]>)>,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 struct Group {
-    /// The communicator of each rank; `None` until it has joined.
+    /// Communicator of each rank; `None` until it has joined.
     ranks: Vec<Option<usize>>,
-    /// What the ranks have submitted, by the number of the operation.
+    /// Shares submitted by the ranks, by operation number.
     submitted: HashMap<u64, Vec<Option<Share>>>,
-    /// The operations that are done.
+    /// Number of completed operations.
     done: u64,
     error: c_int,
 }
@@ -53,7 +53,7 @@ struct Communicator {
     hangs: bool,
 }
 
-/// What one rank submits.
+/// Part of one rank in an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     work: Work,
@@ -67,12 +67,12 @@ enum Work {
     Broadcast(usize),
 }
 
-/// The identity of a group: eight bytes that count.
+/// Identity of a group; the first eight bytes identify it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId([u8; 128]);
 
-/// The head of the configuration.
+/// Head of the configuration.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -97,7 +97,8 @@ impl State {
         }
     }
 
-    /// An aborted communicator leaves its operations.
+    /// Returns true if an operation is done. An aborted communicator abandons pending operations, so that these count
+    /// as done.
     pub(super) fn is_done(&self, Pending { communicator, number }: Pending) -> bool {
         let group = self.communicators.get(&communicator).and_then(|of| self.groups.get(&of.group));
         group.is_none_or(|group| number < group.done)
@@ -121,7 +122,7 @@ impl State {
         handle
     }
 
-    /// The state of a communicator, as NCCL reports it.
+    /// Returns the state of a communicator, as NCCL reports it.
     fn state(&self, handle: usize) -> c_int {
         let Some(of) = self.communicators.get(&handle) else { return INVALID_ARGUMENT };
         let group = &self.groups[&of.group];
@@ -149,14 +150,14 @@ impl State {
     }
 
     fn submit(&mut self, handle: usize, stream: usize, share: Share) -> c_int {
-        // NCCL refuses a communicator that is not ready with its error, which another member may have caused meanwhile.
+        // For a communicator that is not ready, NCCL returns the error, which another member may have caused meanwhile.
         match self.state(handle) {
             SUCCESS => {}
             IN_PROGRESS => return INVALID_ARGUMENT,
             error => return error,
         }
         let Some(of) = self.communicators.get_mut(&handle) else { return INVALID_ARGUMENT };
-        // On the default stream, or beside what it computes.
+        // Refuses an operation on the default stream, or one that does not wait for the default stream.
         match self.streams.get_mut(&stream) {
             Some(stream) if stream.is_ordered && stream.device == of.device && current() == of.device => {
                 stream.is_ordered = false;
@@ -183,7 +184,7 @@ impl State {
     }
 }
 
-/// Does an operation of all ranks; returns false if they differ in it.
+/// Computes an operation over all ranks; returns false if the ranks submitted different operations.
 fn compute(shares: &[Share]) -> bool {
     let Share { work, count, .. } = shares[0];
     if shares.iter().any(|share| (share.work, share.count) != (work, count)) {

@@ -1,10 +1,9 @@
-//! The functions of NCCL and of CUDA that groups of learners call, between threads of one process and in the memory of
-//! the host.
+//! The functions of NCCL and CUDA that learner groups call, between threads of one process and in host memory.
 //!
-//! [`lookup`] finds them by name, as a loader does. Operations are done when the last member of a group has submitted
-//! them, whatever the others do meanwhile, as on GPUs. Misuse is refused: an operation on the default stream, or one
-//! that does not wait for the default stream. A [`Fault`] belongs to a device, so that tests that run at once use
-//! devices of their own.
+//! [`lookup`] finds the functions by name, as a loader does. An operation is done once the last member of a group has
+//! submitted it, whatever the other members do meanwhile, as on GPUs. Misuse is refused: an operation on the default
+//! stream, or one that does not wait for the default stream. A [`Fault`] belongs to a device, so that concurrent tests
+//! use separate devices.
 
 mod cuda;
 mod group;
@@ -15,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use group::State;
 
-/// The results of NCCL that are returned here.
+/// Result codes of NCCL that this crate returns.
 const SUCCESS: c_int = 0;
 const SYSTEM_ERROR: c_int = 2;
 const INVALID_ARGUMENT: c_int = 4;
@@ -23,31 +22,31 @@ const INVALID_USAGE: c_int = 5;
 const REMOTE_ERROR: c_int = 6;
 const IN_PROGRESS: c_int = 7;
 
-/// What goes wrong on a device.
+/// A failure mode of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Members on it never finish joining.
+    /// Members on the device never finish joining.
     JoinHangs,
-    /// Members on it are refused when they join.
+    /// Members on the device are refused when they join.
     JoinRefused,
-    /// The other members do not notice when one on it leaves, as over links between GPUs.
+    /// Other members do not notice when a member on the device leaves, as over links between GPUs.
     LeavesSilently,
-    /// Members on it fail once they have done this many operations.
+    /// Members on the device fail after this many operations.
     FailsAfter(u64),
 }
 
-/// The objects of a device that exist, and the communicators that were aborted on it.
+/// Existing objects of a device, and communicators aborted on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alive {
-    /// Communicators.
+    /// Number of communicators.
     pub communicators: usize,
-    /// Streams.
+    /// Number of streams.
     pub streams: usize,
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Blocks of memory.
+    /// Number of memory blocks.
     pub buffers: usize,
-    /// Communicators that were aborted so far.
+    /// Number of communicators aborted so far.
     pub aborted: usize,
 }
 
@@ -59,7 +58,7 @@ fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
     work(state.get_or_insert_default())
 }
 
-/// Sets what goes wrong on a device from now on.
+/// Sets the failure mode of a device from now on.
 pub fn set_fault(device: usize, fault: Option<Fault>) {
     with(|state| match fault {
         Some(fault) => state.faults.insert(device, fault),
@@ -67,13 +66,13 @@ pub fn set_fault(device: usize, fault: Option<Fault>) {
     });
 }
 
-/// Returns the objects of a device.
+/// Counts the objects of a device.
 #[must_use]
 pub fn alive(device: usize) -> Alive {
     with(|state| state.alive(device))
 }
 
-/// Returns the function of this name: every one that groups of learners call, and no other.
+/// Returns the function of this name: only functions that groups of learners call exist.
 #[must_use]
 pub fn lookup(symbol: &CStr) -> Option<NonNull<c_void>> {
     let function: *const () = match symbol.to_bytes() {

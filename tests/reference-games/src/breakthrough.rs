@@ -6,7 +6,7 @@ use crate::{Reference, action, letter};
 #[derive(Clone)]
 pub(crate) struct Breakthrough {
     size: usize,
-    /// The owner of the piece on each cell: rows from the side of the first player, columns from the left.
+    /// Owner of the piece on each cell: rows from the side of the first player, columns from the left.
     rows: Vec<Vec<Option<Player>>>,
     mover: Player,
 }
@@ -28,7 +28,7 @@ impl Breakthrough {
         Self { size, rows, mover: Player::First }
     }
 
-    /// Returns the row that is so many rows from the top for the player to move, who moves towards it.
+    /// Returns the row at a distance from the top, as seen by the player to move, who moves towards the top.
     fn row(&self, from_top: usize) -> usize {
         match self.mover {
             Player::First => self.size - 1 - from_top,

@@ -6,17 +6,17 @@ use crate::{Reference, action};
 
 const SIDE: isize = 8;
 
-/// The number of ways in which a piece may leave a cell.
+/// Number of ways in which a piece may leave a cell.
 const WAYS: usize = 73;
 
-/// Chess on a board of characters: capital letters are pieces of White, `.` is an empty cell.
+/// Chess on a board of characters: capital letters are White's pieces, `.` is an empty cell.
 #[derive(Clone)]
 pub(crate) struct Chess {
     board: Board,
-    /// The plies since the last capture or step of a pawn.
+    /// Plies since the last capture or pawn step.
     quiet_plies: usize,
     plies: usize,
-    /// The earlier boards of the game, the newest first.
+    /// Earlier boards of the game, the latest first.
     earlier: Option<Rc<Earlier>>,
 }
 
@@ -25,22 +25,22 @@ struct Earlier {
     before: Option<Rc<Self>>,
 }
 
-/// What is the same when a position occurs again.
+/// The part of a position that must match for a repetition.
 #[derive(Clone, PartialEq)]
 struct Board {
     /// Rows from the eighth rank down, columns from the left.
     rows: [[char; 8]; 8],
     mover: Player,
-    /// The letters of FEN that are left: `K` and `Q` for White, `k` and `q` for Black.
+    /// Remaining castling letters of FEN: `K` and `Q` for White, `k` and `q` for Black.
     castling: Vec<char>,
-    /// The cell behind a pawn that has made two steps, if it can be captured there.
+    /// Cell passed by a pawn that has made two steps, if the pawn can be captured there.
     en_passant: Option<Cell>,
 }
 
-/// A cell by its row from the top and its column.
+/// A cell: row from the top, and column.
 type Cell = (isize, isize);
 
-/// A move with cells of the board, and the letter of the piece that a pawn becomes.
+/// A move between cells of the board, with the letter of the promoted piece.
 #[derive(Clone, Copy)]
 struct Move {
     from: Cell,
@@ -59,7 +59,7 @@ impl Chess {
         Self { board, quiet_plies: 0, plies: 0, earlier: None }
     }
 
-    /// Returns whether the board has occurred twice before.
+    /// Returns true if the board has occurred twice before.
     fn is_third_occurrence(&self) -> bool {
         let mut occurrences = 0;
         let mut next = &self.earlier;
@@ -86,7 +86,7 @@ impl Board {
         self.at(cell).is_some_and(|piece| owner(piece) == Some(self.mover))
     }
 
-    /// Returns the number of rows by which a pawn of a player steps.
+    /// Returns the change of row in a pawn step of a player.
     fn forward(player: Player) -> isize {
         match player {
             Player::First => -1,
@@ -94,7 +94,7 @@ impl Board {
         }
     }
 
-    /// Returns the move of an action, if it stays on the board: action `cell · 73 + way`, with cells from the top left
+    /// Returns the move of an action, if it stays on the board. Action `cell · 73 + way` counts cells from the top left
     /// as the player to move sees the board.
     fn step(&self, action: Action) -> Option<Move> {
         let ((rows, columns), promotion) = way(action.index() % WAYS);
@@ -116,7 +116,7 @@ impl Board {
         Some(Move { from, to, promotion })
     }
 
-    /// Returns whether the piece on a cell attacks another one, whatever is there.
+    /// Returns true if the piece on `from` attacks the cell `to`, whatever is there.
     fn attacks(&self, from: Cell, to: Cell) -> bool {
         let Some(piece) = self.at(from) else { return false };
         let Some(player) = owner(piece) else { return false };
@@ -148,7 +148,7 @@ impl Board {
         self.is_attacked_by(player.opponent(), king)
     }
 
-    /// Returns whether a move is one of the piece, checks apart.
+    /// Returns true if the piece can make a move, ignoring checks.
     fn is_pseudo_legal(&self, chosen: Move) -> bool {
         let Move { from, to, .. } = chosen;
         if !self.is_own(from) || self.is_own(to) {
@@ -170,8 +170,8 @@ impl Board {
         }
     }
 
-    /// Returns whether the king may castle: with the right to, over empty cells, from, over and to cells that no piece
-    /// attacks.
+    /// Returns true if the king may castle: with the castling right, over empty cells, and from, over and to cells that
+    /// no piece attacks.
     fn may_castle(&self, from: Cell, to: Cell) -> bool {
         let (right, between) = if to.1 > from.1 { ('K', 5..7) } else { ('Q', 1..4) };
         let right = if self.mover == Player::First { right } else { right.to_ascii_lowercase() };
@@ -185,7 +185,7 @@ impl Board {
         self.is_pseudo_legal(chosen) && !self.moved(chosen).is_in_check(self.mover)
     }
 
-    /// Returns the board after a move, on which another cell may be one for a capture en passant that is not legal.
+    /// Returns the board after a move; the en passant cell may belong to a capture that is not legal.
     fn moved(&self, Move { from, to, promotion }: Move) -> Self {
         let mut next = self.clone();
         let piece = self.at(from).expect("a move begins on the board");
@@ -204,7 +204,7 @@ impl Board {
             Player::Second => letter,
         });
         next.put(to, promoted.unwrap_or(piece));
-        // Whatever leaves or reaches the cell of a rook or of a king takes the right away.
+        // A move from or to the home cell of a rook or king takes the castling right away.
         let homes = [('K', (7, 4), (7, 7)), ('Q', (7, 4), (7, 0)), ('k', (0, 4), (0, 7)), ('q', (0, 4), (0, 0))];
         for (right, king, rook) in homes {
             if [from, to].iter().any(|&cell| cell == king || cell == rook) {
@@ -216,7 +216,7 @@ impl Board {
         next
     }
 
-    /// Returns the board with the cell for a capture en passant only if such a capture is legal.
+    /// Returns the board with the en passant cell only if such a capture is legal.
     fn with_legal_en_passant(mut self) -> Self {
         self.en_passant = self.en_passant.filter(|&to| {
             let pawn = |from| self.at(from).is_some_and(|piece| piece.eq_ignore_ascii_case(&'p'));
@@ -231,7 +231,7 @@ impl Board {
         all.filter(|&action| self.step(action).is_some_and(|chosen| self.is_legal(chosen))).collect()
     }
 
-    /// Returns whether only kings are left, with one knight or bishop or with bishops on cells of one colour.
+    /// Returns true if only kings are left, with one knight or bishop, or with bishops on cells of one colour.
     fn is_insufficient(&self) -> bool {
         let others: Vec<(char, isize)> = cells()
             .filter_map(|(row, column)| Some((self.at((row, column))?.to_ascii_lowercase(), (row + column) % 2)))
@@ -276,7 +276,7 @@ impl Reference for Chess {
     }
 
     fn drawn_stones(&self, board: &str) -> String {
-        // Below the letters of columns, each row begins with its number.
+        // After the letters of columns, each row starts with its number.
         let rows = board.lines().skip(1).flat_map(|row| row.chars().skip(2));
         rows.filter(|cell| *cell != ' ').collect()
     }
@@ -286,10 +286,9 @@ impl Reference for Chess {
     }
 }
 
-/// Returns the rows and columns of a way to leave a cell, and the letter of a piece that a pawn becomes instead of a
-/// queen.
+/// Returns the rows and columns of a way to leave a cell, and the letter of an underpromotion.
 fn way(way: usize) -> (Cell, Option<char>) {
-    // Both clockwise from the top.
+    // Both lists go clockwise from the top.
     let lines = [(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)];
     let jumps = [(-2, 1), (-1, 2), (1, 2), (2, 1), (2, -1), (1, -2), (-1, -2), (-2, -1)];
     let far = |at: usize| isize::try_from(at).expect("there are 73 ways");
@@ -303,7 +302,7 @@ fn way(way: usize) -> (Cell, Option<char>) {
     }
 }
 
-/// Returns the player of a piece, `None` for an empty cell.
+/// Returns the owner of a piece; `None` for an empty cell.
 fn owner(piece: char) -> Option<Player> {
     match piece {
         '.' => None,

@@ -2,11 +2,11 @@ use game::{Action, Game};
 
 use crate::{Reference, action};
 
-/// Plays one game by the rules and by their reference, from the start, and compares them at every ply. `choose` returns
-/// the index of the next action among as many legal ones as it is given, or `None` to stop. Returns the last position.
+/// Plays one game by the rules and the reference, from the start, and compares the two at every ply. `choose` receives
+/// the number of legal actions, and returns the index of the next action, or `None` to stop. Returns the last position.
 ///
 /// # Panics
-/// If they differ; the message contains the moves and the board.
+/// Rules and reference differ; the message contains the moves and the board.
 pub fn compare<G: Game>(
     game: &G,
     reference: &mut dyn Reference,
@@ -23,11 +23,11 @@ pub fn compare<G: Game>(
     }
 }
 
-/// Plays moves in the notation of the game by the rules and by their reference, from the start, and compares them at
+/// Plays moves in the notation of the game by the rules and the reference, from the start, and compares the two at
 /// every ply. Returns the last position.
 ///
 /// # Panics
-/// If they differ, or if a move is illegal; the message contains the moves and the board.
+/// Rules and reference differ, or a move is illegal; the message contains the moves and the board.
 pub fn compare_moves<G: Game>(game: &G, reference: &mut dyn Reference, moves: &str) -> G::Position {
     let (mut position, mut played) = (game.start(), Vec::new());
     for text in moves.split_whitespace() {
@@ -42,11 +42,11 @@ pub fn compare_moves<G: Game>(game: &G, reference: &mut dyn Reference, moves: &s
     position
 }
 
-/// Plays all games of at most `depth` actions by the rules and by their reference, from the start, and compares them at
+/// Plays all games of at most `depth` actions by the rules and the reference, from the start, and compares the two at
 /// every ply. Returns the number of positions after `depth` actions, each counted as often as it is reached.
 ///
 /// # Panics
-/// If they differ; the message contains the moves and the board.
+/// Rules and reference differ; the message contains the moves and the board.
 pub fn compare_tree<G: Game>(game: &G, reference: &dyn Reference, depth: u32) -> u64 {
     compare_below(game, &game.start(), reference, depth, &mut Vec::new())
 }
@@ -74,10 +74,10 @@ fn compare_below<G: Game>(
     leaves
 }
 
-/// Compares the position after some moves with its reference, and returns its legal actions.
+/// Compares the position after some moves with the reference, and returns the legal actions.
 ///
 /// # Panics
-/// If they differ; the message contains the moves and the board.
+/// Rules and reference differ; the message contains the moves and the board.
 pub fn compare_position<G: Game>(
     game: &G,
     position: &G::Position,
@@ -87,7 +87,7 @@ pub fn compare_position<G: Game>(
     let board = game.render(position);
     let place = || format!("{} after {}:\n{board}", game.spec().name, moves.join(" "));
     let expected = reference.stones();
-    // Behind the cells, the letters of columns may be the same ones.
+    // Column letters after the cells may equal letters of stones.
     let stones: String = reference.drawn_stones(&board).chars().take(expected.len()).collect();
     assert_eq!(stones, expected, "the stones of {}", place());
     assert_eq!(game.outcome(position), reference.outcome(), "the outcome of {}", place());

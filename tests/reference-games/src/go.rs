@@ -5,15 +5,15 @@ use game::{Action, Outcome, Player};
 
 use crate::{Reference, action, letter};
 
-/// Go on a square board by the rules of Tromp and Taylor without suicide: a board of letters, recursion, and all
+/// Go on a square board, with the rules of Tromp and Taylor without suicide: a board of letters, recursion, and all
 /// earlier boards in a set.
 #[derive(Clone)]
 pub struct Go {
-    /// The cells that touch each cell.
+    /// Cells that touch each cell.
     neighbours: Vec<Vec<usize>>,
-    /// The letters of the cells, row by row from the top.
+    /// Letters of the cells, row by row from the top.
     board: String,
-    /// Every board of the game so far, this one included.
+    /// Every board of the game so far, including this one.
     boards: HashSet<String>,
     komi_half_points: i32,
     plies_max: usize,
@@ -22,8 +22,7 @@ pub struct Go {
 }
 
 impl Go {
-    /// Returns the start of a game on a board of this size, with the komi of boards of this size, which ends after two
-    /// plies for each cell at the latest.
+    /// Returns the start of a game with the usual komi for this board size and at most two plies per cell.
     pub(crate) fn usual(size: usize) -> Self {
         let points = match size {
             5 => 24,
@@ -47,14 +46,13 @@ impl Go {
         Self { neighbours, board, boards, komi_half_points, plies_max, plies: 0, passes: 0 }
     }
 
-    /// Returns the game that begins with these stones instead, row by row from the top, and in which `to_move` plays
-    /// first.
+    /// Returns the game with these stones at the start instead, row by row from the top; `to_move` plays first.
     #[must_use]
     pub fn with_stones(self, stones: String, to_move: Player) -> Self {
         Self { boards: HashSet::from([stones.clone()]), board: stones, plies: to_move.index(), ..self }
     }
 
-    /// Returns the owner of each cell: of its stone, or of the stones to which alone its empty cells lead.
+    /// Returns the owner of each cell: that of the stone, or of all stones around an empty region.
     #[must_use]
     pub fn owners(&self) -> Vec<Option<Player>> {
         let board = self.board.as_bytes();
@@ -104,7 +102,7 @@ impl Go {
         touches_empty(cell) || self.region(board, cell).into_iter().any(touches_empty)
     }
 
-    /// Returns the cells of the kind of a cell that are connected with it.
+    /// Returns the connected cells of the same kind as a cell.
     fn region(&self, board: &[u8], cell: usize) -> Vec<usize> {
         let mut visited = vec![false; board.len()];
         self.visit(board, cell, &mut visited);

@@ -2,14 +2,14 @@ use game::{Action, Outcome, Player};
 
 use crate::{Reference, action, letter};
 
-/// The steps to the neighbours of a cell: down and to the right.
+/// Steps to the neighbours of a cell: down and to the right.
 const NEIGHBOURS: [(isize, isize); 6] = [(-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0)];
 
 /// Hex on a rhombus with the swap rule. The first player connects top and bottom, the second left and right.
 #[derive(Clone)]
 pub(crate) struct Hex {
     size: usize,
-    /// The owner of the stone on each cell, rows from the top.
+    /// Owner of the stone on each cell, rows from the top.
     rows: Vec<Vec<Option<Player>>>,
     mover: Player,
     plies: usize,
@@ -33,7 +33,7 @@ impl Hex {
         action(self.size * self.size)
     }
 
-    /// Exchanges the first player's stone for one of the second player in the mirrored cell.
+    /// Exchanges the first player's stone for a stone of the second player in the mirrored cell.
     fn play_swap(&mut self) {
         let cells = (0..self.size).flat_map(|row| (0..self.size).map(move |column| (row, column)));
         let (row, column) =
@@ -42,7 +42,7 @@ impl Hex {
         self.rows[column][row] = Some(Player::Second);
     }
 
-    /// Returns whether a path of stones of a player leads from one of their edges to the other.
+    /// Returns true if a path of stones joins both edges of a player.
     fn connects(&self, player: Player) -> bool {
         let mut reached = vec![vec![false; self.size]; self.size];
         for along in 0..self.size {
@@ -53,7 +53,7 @@ impl Hex {
         (0..self.size).any(|along| if player == Player::First { reached[last][along] } else { reached[along][last] })
     }
 
-    /// Marks the stones of a player that are connected with a cell, itself included.
+    /// Marks the stones of a player that are connected with a cell, including the cell itself.
     fn flood(&self, player: Player, (row, column): (usize, usize), reached: &mut [Vec<bool>]) {
         if self.rows[row][column] != Some(player) || reached[row][column] {
             return;

@@ -3,29 +3,29 @@ use game::{Action, Outcome, Player};
 use crate::stones::Stones;
 use crate::{Reference, action};
 
-/// A game in which a stone may be placed on any empty cell, and a line of some length wins: Gomoku and tic-tac-toe.
+/// A game with stones on any empty cell, won by a line of some length: Gomoku and tic-tac-toe.
 #[derive(Clone)]
 pub struct InARow {
     stones: Stones,
     line: usize,
-    /// What is drawn at an empty cell, apart from digits.
+    /// Text drawn at an empty cell, apart from digits.
     empty: &'static str,
     mover: Player,
 }
 
 impl InARow {
-    /// Returns the start of Gomoku on a square board, by the free-style rules: five or more in a row win.
+    /// Returns the start of Gomoku on a square board, with the free-style rules: five or more in a row win.
     #[must_use]
     pub fn gomoku(size: usize) -> Self {
         Self { stones: Stones::new(size, size), line: 5, empty: ".", mover: Player::First }
     }
 
     pub(crate) fn tic_tac_toe() -> Self {
-        // Its empty cells show their numbers.
+        // The empty cells show numbers.
         Self { stones: Stones::new(3, 3), line: 3, empty: "", mover: Player::First }
     }
 
-    /// Returns the number of stones of a player in their longest line.
+    /// Returns the length of a player's longest line.
     #[must_use]
     pub fn longest_line(&self, player: Player) -> usize {
         self.stones.longest_line(player)

@@ -1,9 +1,10 @@
-//! Slow rules of board games, with which tests and fuzz targets compare the rules of `games`.
+//! Slow rules of board games, for comparison with the rules of `games` in tests and fuzz targets.
 //!
 //! A [`Reference`] holds the stones in an array and follows the written rules cell by cell; it shares no code with the
-//! rules that it checks. [`reference()`] returns that of a game, [`compare`] plays a game by both, [`compare_moves`] a
-//! given one, and [`compare_tree`] all games to a depth. [`perft`] counts positions by the fast rules alone. A further
-//! game is a file here and a line in [`reference()`]. Only tests and fuzz targets depend on this crate.
+//! rules under test. [`reference()`] returns the reference of a game. [`compare`] plays a game by both,
+//! [`compare_moves`] a given one, and [`compare_tree`] all games to a depth. [`perft`] counts positions by the fast
+//! rules alone. A further game is a file here and a line in [`reference()`]. Only tests and fuzz targets depend on this
+//! crate.
 
 mod breakthrough;
 mod chess;
@@ -21,7 +22,7 @@ pub use compare::{compare, compare_moves, compare_position, compare_tree, perft}
 pub use go::Go;
 pub use in_a_row::InARow;
 
-/// A position of a board game for two players, by slow rules.
+/// A position of a board game for two players, with slow rules.
 pub trait Reference {
     /// Returns the player who chooses the next action. Unspecified once the game is over.
     fn to_move(&self) -> Player;
@@ -36,11 +37,12 @@ pub trait Reference {
     fn outcome(&self) -> Option<Outcome>;
 
     /// Returns the cells in the order in which [`Game::render`](game::Game::render) draws them: `X` is a stone of the
-    /// first player, `O` one of the second, and `.` an empty cell, which is left out where it is drawn otherwise;
-    /// pieces of chess have their letters.
+    /// first player, `O` of the second, and `.` an empty cell, which is omitted if it is drawn otherwise. Chess pieces
+    /// have the usual letters.
     fn stones(&self) -> String;
 
-    /// Returns the cells that [`Game::render`](game::Game::render) has drawn, as [`stones`](Self::stones) returns them.
+    /// Extracts the cells from a board drawn by [`Game::render`](game::Game::render), in the form of
+    /// [`stones`](Self::stones).
     fn drawn_stones(&self, board: &str) -> String {
         board.chars().filter(|cell| "XO.".contains(*cell)).collect()
     }
@@ -49,7 +51,7 @@ pub trait Reference {
     fn copied(&self) -> Box<dyn Reference>;
 }
 
-/// Returns the start of the game of this name by slow rules, if there are any: of `othello-8`, for example.
+/// Returns the start of the game of this name with slow rules, if there are any; an example is `othello-8`.
 #[must_use]
 pub fn reference(name: &str) -> Option<Box<dyn Reference>> {
     match name {

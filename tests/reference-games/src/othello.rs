@@ -2,14 +2,14 @@ use game::{Action, Outcome, Player};
 
 use crate::{Reference, action, letter};
 
-/// The directions along which discs are turned over: steps down and to the right.
+/// Directions along which discs are turned over: steps down and to the right.
 const DIRECTIONS: [(isize, isize); 8] = [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)];
 
 /// Othello on a square board.
 #[derive(Clone)]
 pub(crate) struct Othello {
     size: usize,
-    /// The owner of the disc on each cell, row by row from the top.
+    /// Owner of the disc on each cell, row by row from the top.
     cells: Vec<Option<Player>>,
     mover: Player,
 }

@@ -2,7 +2,7 @@ use game::Player;
 
 use crate::letter;
 
-/// The stones on a board, row by row from the top left.
+/// Stones on a board, row by row from the top left.
 #[derive(Clone)]
 pub(crate) struct Stones {
     columns: usize,
@@ -28,7 +28,7 @@ impl Stones {
         (0..self.cells.len()).filter(|&cell| self.is_empty(cell))
     }
 
-    /// Returns the number of stones of a player in their longest line: across, upright or diagonal.
+    /// Returns the length of a player's longest line: across, upright or diagonal.
     pub(crate) fn longest_line(&self, player: Player) -> usize {
         let mut longest = 0;
         for start in 0..self.cells.len() {
@@ -40,7 +40,7 @@ impl Stones {
         longest
     }
 
-    /// Returns the owner of the stone that is so many steps away from a cell; `None` also beyond an edge.
+    /// Returns the owner of the stone at a distance from a cell; `None` also beyond an edge.
     fn at(&self, cell: usize, down: isize, right: isize) -> Option<Player> {
         let row = (cell / self.columns).checked_add_signed(down)?;
         let column = (cell % self.columns).checked_add_signed(right).filter(|&column| column < self.columns)?;

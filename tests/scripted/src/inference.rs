@@ -12,7 +12,7 @@ use proto::inference::v1::inference_server::{Inference, InferenceServer};
 use proto::inference::{Welcome, v1};
 use proto::security::Security;
 
-/// An inference server that passes its streams to the test.
+/// An inference server that passes client streams to the test.
 #[derive(Debug)]
 pub struct InferenceScript {
     address: SocketAddr,
@@ -20,7 +20,7 @@ pub struct InferenceScript {
     _task: JoinSet<()>,
 }
 
-/// A client's stream of requests.
+/// Server side of an evaluation stream.
 #[derive(Debug)]
 pub struct EvalStream {
     requests: Streaming<v1::EvaluateRequest>,
@@ -33,7 +33,7 @@ impl InferenceScript {
         Self::serve(listen().await)
     }
 
-    /// Starts a server at the address of an earlier one.
+    /// Starts a server at the address of an earlier server.
     pub async fn start_at(address: SocketAddr) -> Self {
         Self::serve(listen_at(address).await)
     }
@@ -52,12 +52,12 @@ impl InferenceScript {
         Self { address, streams, _task: task }
     }
 
-    /// The endpoint for clients.
+    /// Returns the endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
 
-    /// The address on which the server listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -67,7 +67,7 @@ impl InferenceScript {
         within(self.streams.recv()).await.expect("the script serves")
     }
 
-    /// Waits for the next stream, and answers its hello with `welcome`.
+    /// Waits for the next stream, and replies to its hello with `welcome`.
     pub async fn welcomed(&mut self, welcome: Welcome) -> EvalStream {
         let mut stream = self.stream().await;
         assert!(matches!(stream.next().await, Message::Hello(_)), "a stream begins with a hello");
@@ -91,7 +91,7 @@ impl EvalStream {
         }
     }
 
-    /// Sends `reply`.
+    /// Sends `reply` to the client.
     pub async fn reply(&self, reply: Reply) {
         self.replies.send(v1::EvaluateResponse { message: Some(reply) }).await;
     }

@@ -1,9 +1,9 @@
-//! Servers for tests of clients: the test itself drives their streams. A network link that can be cut is included.
+//! Servers for tests of clients: the test itself drives the streams. The crate also has a network link that can be cut.
 //!
-//! A server here has no logic of its own. It passes each stream that a client opens to the test, which reads the
-//! requests and writes the replies in sequence, so that the result of a test does not depend on timing. Unexpected
-//! messages panic. The unit tests of `proto` include these sources as a module: as a dependency, this crate would use
-//! the types of another build of `proto`.
+//! A server here has no logic. It passes each client stream to the test, which reads the requests and writes the
+//! replies in sequence, so that the result of a test does not depend on timing. Unexpected messages panic. The unit
+//! tests of `proto` include these sources as a module: as a dependency, this crate would use the types of another build
+//! of `proto`.
 
 mod inference;
 mod link;
@@ -43,12 +43,12 @@ pub async fn until(condition: impl Fn() -> bool) {
     .await;
 }
 
-/// Returns a listener on a free port, and its address.
+/// Returns a listener on a free port, and the address.
 pub async fn listen() -> (TcpListenerStream, SocketAddr) {
     listen_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
 }
 
-/// Returns a listener at the address of an earlier one, and that address. It retries while an unrelated connection
+/// Returns a listener at the address of an earlier listener, and that address. Retries while an unrelated connection
 /// holds the port.
 pub async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     let listener = within(async {
@@ -64,7 +64,7 @@ pub async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     (TcpListenerStream::new(listener), address)
 }
 
-/// Returns the server of this script as a member of a set of servers.
+/// Returns this script's server as a member of a set of servers.
 pub fn server(script: &ReplayScript) -> Server {
     Server::at(&script.endpoint())
 }

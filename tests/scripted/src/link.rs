@@ -28,17 +28,17 @@ impl Link {
         Self::start(server, bytes).await
     }
 
-    /// The endpoint for clients.
+    /// Returns the endpoint for clients.
     pub fn endpoint(&self) -> String {
         self.endpoint.clone()
     }
 
-    /// Closes every open connection; new ones are accepted.
+    /// Closes every open connection; new connections are accepted.
     pub fn cut(&self) {
         self.cuts.send_replace(());
     }
 
-    /// The number of connections so far.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         *self.connections.borrow()
     }

@@ -19,10 +19,10 @@ use proto::replay::{
 };
 use proto::security::Security;
 
-/// A replay server that passes its streams to the test.
+/// A replay server that passes client streams to the test.
 #[derive(Debug)]
 pub struct ReplayScript {
-    /// The address on which it listens.
+    /// Address on which the server listens.
     pub address: SocketAddr,
     inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
     samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
@@ -30,7 +30,7 @@ pub struct ReplayScript {
     _task: JoinSet<()>,
 }
 
-/// The server side of a stream.
+/// Server side of a stream.
 #[derive(Debug)]
 pub struct Stream<Q, R> {
     requests: Streaming<Q>,
@@ -43,12 +43,12 @@ impl ReplayScript {
         Self::holding(TableStats::default(), Vec::new()).await
     }
 
-    /// Starts a server whose table has these statistics and trajectories.
+    /// Starts a server with these table statistics and trajectories.
     pub async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         Self::serve(listen().await, table, ids)
     }
 
-    /// Starts a server at the address of an earlier one that has ended.
+    /// Starts a server at the address of an earlier server that has stopped.
     pub async fn again_at(address: SocketAddr, table: TableStats) -> Self {
         Self::serve(listen_at(address).await, table, Vec::new())
     }
@@ -67,7 +67,7 @@ impl ReplayScript {
         Self { address, inserts, samples, revisions, _task: task }
     }
 
-    /// The endpoint for clients.
+    /// Returns the endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
@@ -77,7 +77,7 @@ impl ReplayScript {
         within(self.inserts.recv()).await.expect("the script serves")
     }
 
-    /// Waits for the next insert stream, reads its `hello` and answers with `ready`.
+    /// Waits for the next insert stream, reads the `hello` and replies with `ready`.
     pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         let mut stream = self.inserting().await;
         stream.hello().await;
@@ -85,7 +85,7 @@ impl ReplayScript {
         stream
     }
 
-    /// Waits for the next revision that a client sends, which is answered at once; only the first ones are kept.
+    /// Waits for the next revision from a client. The server responds at once, and keeps only the first revisions.
     pub async fn revised(&mut self) -> Revisable {
         within(self.revisions.recv()).await.expect("the script serves")
     }
@@ -136,7 +136,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
         }
     }
 
-    /// Waits for the next `count` trajectories, and returns their sequence numbers.
+    /// Waits for the next `count` trajectories, and returns the sequence numbers.
     pub async fn sequences(&mut self, count: usize) -> Vec<u64> {
         let mut sequences = Vec::new();
         for _ in 0..count {
@@ -145,7 +145,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
         sequences
     }
 
-    /// Answers a trajectory.
+    /// Responds to a trajectory.
     pub async fn answer(&self, answer: Answer) {
         self.reply(answer.into()).await;
     }
@@ -160,12 +160,12 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         }
     }
 
-    /// Waits for the client's next message, which must be credit, and returns its number of batches.
+    /// Waits for the client's next message, which must be credit, and returns the number of batches.
     pub async fn credit(&mut self) -> u32 {
         self.whole_credit().await.batches
     }
 
-    /// Waits for the client's next message, which must be credit, and returns all of its fields.
+    /// Waits for the client's next message, which must be credit, and returns all fields.
     pub async fn whole_credit(&mut self) -> v1::Credit {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Credit(credit)) => credit,
@@ -173,7 +173,7 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         }
     }
 
-    /// Reads credit until its sum is `batches`; panics if the sum exceeds it.
+    /// Reads credit until the sum is `batches`; panics if the sum exceeds it.
     pub async fn credit_of(&mut self, batches: u32) {
         let mut given = 0;
         while given < batches {
@@ -198,7 +198,7 @@ struct Handover {
     ids: Vec<TrajectoryId>,
 }
 
-/// The number of revisions that are kept for the test.
+/// Number of revisions that are kept for the test.
 const REVISIONS_KEPT: usize = 16;
 
 /// Capacity of the channel of replies.
@@ -280,7 +280,7 @@ impl Replay for Handover {
     async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
         let limits = proto::limits::ANY_TRAJECTORY;
         let revised = revision_from_wire(request.into_inner(), limits).map_err(|e| proto::convert::status(&e))?;
-        // A test may read none of them.
+        // A test may read no revisions.
         let _ = self.revise.try_send(revised.clone());
         match revised {
             Revisable { trajectory, .. } if !self.ids.contains(&trajectory.id()) => {
@@ -333,10 +333,10 @@ impl Handover {
     }
 }
 
-/// The revision of the searches of every trajectory of a script.
+/// Search revision of every trajectory of a script.
 const REVISION: u64 = 3;
 
-/// Returns a trajectory with one step of each kind, of actor 7 and epoch 3.
+/// Returns a trajectory with one step of each kind, with actor 7 and epoch 3.
 pub fn trajectory(sequence: u64) -> Trajectory {
     let entry = |action, probability| ActionProbability { action: Action(action), probability };
     let policy = vec![entry(0, 0.25), entry(3, 0.75)];
@@ -347,7 +347,7 @@ pub fn trajectory(sequence: u64) -> Trajectory {
     Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
-/// Returns a batch of segments of at most one unroll step; `number` distinguishes it from others.
+/// Returns a batch of segments with at most one unroll step; `number` distinguishes batches.
 pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
     let segment = trajectory(number).segment(1, 1).expect("the trajectory has a second ply");
     let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];

@@ -12,7 +12,7 @@ use proto::security::Security;
 use proto::weights::v1::weights_server::{Weights, WeightsServer};
 use proto::weights::{FetchQuery, Published, v1};
 
-/// A weights server that passes its streams to the test.
+/// A weights server that passes client streams to the test.
 #[derive(Debug)]
 pub struct WeightsScript {
     address: SocketAddr,
@@ -21,7 +21,7 @@ pub struct WeightsScript {
     _task: JoinSet<()>,
 }
 
-/// The sender of a client's stream; dropping it ends the stream without an error.
+/// Sender of a client's stream; dropping it ends the stream without an error.
 #[derive(Debug)]
 pub struct Replies<R>(mpsc::Sender<Result<R, Status>>);
 
@@ -43,7 +43,7 @@ impl WeightsScript {
         Self { address, subscriptions, fetches, _task: task }
     }
 
-    /// The endpoint for clients.
+    /// Returns the endpoint for clients.
     pub fn endpoint(&self) -> String {
         endpoint(self.address)
     }
@@ -76,7 +76,7 @@ impl<R> Replies<R> {
 }
 
 impl Replies<v1::Manifest> {
-    /// Announces the newest version.
+    /// Announces the latest version.
     pub async fn announce(&self, published: &Published) {
         self.send((&published.manifest).into()).await;
     }

@@ -1,7 +1,7 @@
-//! Actors: they finish games, upload them and keep each until it is acknowledged.
+//! Actors: they finish games, upload them and keep each game until it is acknowledged.
 //!
-//! A model of the actor's epoch file and spool for two servers; each upload and the choice of the server are the
-//! client's state machines.
+//! Models the epoch file and the spool of an actor for two servers. Uploads and the choice of a server use the state
+//! machines of the real client.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ use crate::oracle::{Checked, Promise, broken};
 use crate::second::AWAY_MAX;
 use crate::world::World;
 
-/// The maximum number of unacknowledged trajectories of an uplink.
+/// Maximum unacknowledged trajectories per uplink.
 const UNACKNOWLEDGED_MAX: usize = 24;
 
-/// The time before an actor opens another stream, in nanoseconds.
+/// Time before an actor opens another stream, in nanoseconds.
 const RETRY_NS: u64 = 200_000_000;
 
-/// An actor, with what survives the end of its process.
+/// An actor, with the state that survives a stop of the process.
 #[derive(Debug)]
 pub(crate) struct Actor {
     pub(crate) id: u64,
@@ -31,15 +31,15 @@ pub(crate) struct Actor {
     pub(crate) process: Option<Process>,
 }
 
-/// The files of an actor.
+/// Files of an actor.
 #[derive(Debug, Default)]
 struct Home {
     epoch: Option<u64>,
-    /// The server that each is destined for.
+    /// Trajectories with destination servers.
     spool: Vec<(Server, Trajectory)>,
 }
 
-/// One run of an actor.
+/// One run of an actor process.
 #[derive(Debug)]
 pub(crate) struct Process {
     route: Route,
@@ -47,7 +47,7 @@ pub(crate) struct Process {
     next_uplink: u64,
 }
 
-/// The upload of trajectories of one epoch.
+/// Upload of trajectories from one epoch.
 #[derive(Debug)]
 struct Uplink {
     number: u64,
@@ -58,11 +58,11 @@ struct Uplink {
     outbox: Outbox,
     stream: Option<StreamId>,
     retry_ns: u64,
-    /// The time since which no stream is ready: all that counted once as the absence of a server.
+    /// Time since which no stream is ready. With a planted defect, this alone counts as the absence of the server.
     unready_since: Option<Instant>,
 }
 
-/// What an uplink uploads.
+/// Content that an uplink uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     NewGames,
@@ -76,7 +76,7 @@ enum Server {
     Second,
 }
 
-/// The links of a process, as its route sees them.
+/// Links of a process, as seen by the route.
 struct ProcessLinks<'a> {
     process: &'a mut Process,
     home: &'a mut Home,
@@ -86,13 +86,13 @@ struct ProcessLinks<'a> {
     defect: Option<Defect>,
 }
 
-/// How the process of an actor ends.
+/// Way in which an actor process stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Crash,
-    /// It spools what is not acknowledged.
+    /// Unacknowledged trajectories are spooled.
     Drain,
-    /// Its files are lost, too.
+    /// The files are lost, too.
     HomeLost,
 }
 
@@ -128,7 +128,7 @@ impl Actor {
         self.steer(first_epoch, now, defect);
     }
 
-    /// Chooses the server of new games; returns true if it is another one than before.
+    /// Chooses the server for new games; returns true if the choice has changed.
     fn steer(&mut self, first_epoch: u64, now: Instant, defect: Option<Defect>) -> bool {
         let Some(process) = &mut self.process else { return false };
         let mut route = process.route.clone();
@@ -186,7 +186,7 @@ impl Links for ProcessLinks<'_> {
     }
 }
 
-/// Returns the outbox of these trajectories of an epoch.
+/// Returns an outbox with these trajectories of an epoch.
 fn outbox(actor: u64, epoch: u64, epoch_use: EpochUse, trajectories: Vec<Trajectory>, now: Instant) -> Outbox {
     let mut outbox = Outbox::new(Origin { actor, epoch, game: GAME.to_owned() }, epoch_use, now);
     trajectories.into_iter().for_each(|trajectory| outbox.accept(trajectory, None, now));
@@ -234,7 +234,7 @@ impl Uplink {
         (self.stream, self.retry_ns) = (None, now_ns + RETRY_NS);
     }
 
-    /// Gives all unacknowledged trajectories ids of a new epoch, under which none was sent.
+    /// Gives all unacknowledged trajectories ids in a new epoch, in which none was sent.
     fn begin_epoch(&mut self, actor: u64, epoch: u64, now: Instant) {
         let before = std::mem::replace(&mut self.outbox, outbox(actor, epoch, EpochUse::New, Vec::new(), now));
         self.epoch = epoch;
@@ -248,7 +248,7 @@ impl Uplink {
 }
 
 impl World {
-    /// Returns the first epoch of an actor without a file: the time, which no earlier process had.
+    /// Returns the first epoch of an actor without a file: the time, which no earlier process used.
     fn first_epoch(&self) -> u64 {
         if self.defect == Some(Defect::EpochReused) { 1 } else { self.wall_ms() }
     }
@@ -261,7 +261,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets an actor finish a game; returns its id, unless as many as it keeps are unacknowledged.
+    /// Lets an actor finish a game; returns the id, unless the maximum of unacknowledged games is reached.
     pub(crate) fn play(&mut self, index: usize, items: Items) -> Option<TrajectoryId> {
         let (first_epoch, now) = (self.first_epoch(), self.instant());
         let actor = &mut self.actors[index];
@@ -280,7 +280,7 @@ impl World {
         Some(id)
     }
 
-    /// Lets an actor open streams, send what it may and send heartbeats.
+    /// Lets an actor open streams, send within the credit, and send heartbeats.
     pub(crate) fn pump(&mut self, index: usize) {
         let is_up = self.server.as_ref().is_some_and(|server| !server.draining);
         let (now, first_epoch) = (self.instant(), self.first_epoch());
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// Handles a packet of an insert stream at its actor.
+    /// Handles a packet of an insert stream at the actor.
     pub(crate) fn actor_message(&mut self, index: usize, number: u64, id: StreamId, packet: Packet) -> Checked {
         let (now_ns, now, first_epoch) = (self.now_ns, self.instant(), self.first_epoch());
         let actor = &mut self.actors[index];
@@ -360,7 +360,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the process of a random actor.
+    /// Stops the process of a random actor.
     pub(crate) fn end_actor(&mut self, end: End) -> Checked {
         let index = self.rng.random_range(0..self.actors.len());
         let actor = &mut self.actors[index];

@@ -1,5 +1,5 @@
-//! The archive of the first server: passes, interrupted ones among them, restores of lost disks, disks that were set
-//! back, and passes of a process whose log no longer owns the archive.
+//! The archive of the first server: complete and interrupted passes, restores of lost disks, disks that were set back,
+//! and passes of a process with a log that no longer owns the archive.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,41 +17,41 @@ use crate::archive_store::{ArchiveStore, Effect, Failing};
 use crate::oracle::{Checked, Oracle, Promise, Violation, broken};
 use crate::world::World;
 
-/// The attempts to restore a lost disk that may be interrupted.
+/// Maximum interrupted attempts to restore a lost disk.
 const INTERRUPTED_MAX: u32 = 3;
 
-/// The steps of a pass, a restore or a start among which the first failing one is chosen.
+/// Steps of a pass, restore or start from which the first failing step is chosen.
 const STEPS_MAX: u32 = 24;
 
 type Opened = Archive<ArchiveStore, ArchiveFolder>;
 
-/// The archive that the first server is configured with.
+/// Archive configured for the first server.
 #[derive(Debug, Default)]
 pub(crate) struct Archived {
     store: ArchiveStore,
     /// False until an operator configures an archive.
     is_configured: bool,
-    /// The archive as the running process knows it.
+    /// Archive state of the running process.
     running: Option<Opened>,
-    /// The archive as the process knows it that still runs on the disk from before the last restore.
+    /// Archive state of the old process, which still runs on the disk from before the last restore.
     before: Option<Opened>,
     copies: Copies,
 }
 
-/// What was promised when the copies were made.
+/// Promises at the time of the copies.
 #[derive(Debug, Default)]
 struct Copies {
-    /// At the last complete pass.
+    /// Promises at the last complete pass.
     complete: Oracle,
-    /// At the last pass behind it that was interrupted after it had changed the store.
+    /// Promises at the last later pass that was interrupted after it had changed the store.
     interrupted: Option<Oracle>,
-    /// True if a copy may hold other records than the log: those of a commit that failed behind the copy, or one of
-    /// which a bit has flipped on the disk since.
+    /// True if a copy may hold other records than the log: from a commit that failed after the copy, or with a bit that
+    /// has flipped on the disk since.
     may_differ: bool,
 }
 
 impl Copies {
-    /// Returns what a log that is restored from the copies must hold.
+    /// Returns the promises for a log restored from the copies.
     fn promised(&self) -> Oracle {
         match &self.interrupted {
             Some(later) => self.complete.clone().between(later),
@@ -60,17 +60,17 @@ impl Copies {
     }
 }
 
-/// The result of opening the archive at a start.
+/// Result of opening the archive at a start.
 enum Begun {
     /// The log can be opened.
     Ready,
-    /// The process ends, since the disk or the store has failed.
+    /// The process stops, since the disk or the store has failed.
     Down,
-    /// The archive is not of this log.
+    /// The archive belongs to another log.
     Refused(String),
 }
 
-/// Runs a future of the archive, whose store and folder answer at once.
+/// Runs a future of the archive; store and directory respond at once.
 fn finished<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -83,8 +83,7 @@ fn segments(files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
     files.into_iter().filter(|(name, _)| SegmentNumber::from_file_name(name).is_some()).collect()
 }
 
-/// Returns true if a bit of a segment has flipped. What an interrupted write has left at the end of the log is no
-/// damage.
+/// Returns true if a bit of a segment has flipped. Remains of an interrupted write at the log's end are no damage.
 fn is_rotten(name: &str, bytes: &[u8]) -> bool {
     let Some(number) = SegmentNumber::from_file_name(name) else { return false };
     match frame::scan(number, bytes) {
@@ -94,7 +93,7 @@ fn is_rotten(name: &str, bytes: &[u8]) -> bool {
 }
 
 impl World {
-    /// Runs a pass, which may be interrupted, or one of the log that owned the archive before.
+    /// Runs a pass, which may be interrupted or belong to the log that owned the archive before.
     pub(crate) fn archive(&mut self) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -133,7 +132,7 @@ impl World {
         store.set_failing(Failing::default());
         self.archive.running = Some(archive);
         let there = segments(store.objects());
-        // An empty folder is no log: its pass does nothing.
+        // An empty directory is no log: a pass over it does nothing.
         let is_same = |(name, bytes): (&String, &Vec<u8>)| there.get(name) == Some(bytes);
         let is_complete = !here.is_empty() && (passed.is_ok() || there != before && here.iter().all(is_same));
         let is_ahead =
@@ -162,7 +161,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs a pass of the process whose log was restored elsewhere: it changes nothing.
+    /// Runs a pass of the process with the replaced log, which must change nothing.
     fn pass_of_another_log(&mut self) -> Checked {
         let before = self.archive.store.objects();
         let Some(archive) = &mut self.archive.before else { return Ok(()) };
@@ -180,7 +179,7 @@ impl World {
         Archive::of(store, folder, self.rng.random(), Planted::new(self.defect))
     }
 
-    /// Opens the archive at a start, if there is one: a disk without a log is filled from it. Returns false if the
+    /// Opens the archive at a start, if there is one, and fills a disk without a log from it. Returns false if the
     /// server stays down.
     pub(crate) fn start_archive(&mut self) -> Result<bool, Violation> {
         match self.begin_archive()? {
@@ -194,7 +193,7 @@ impl World {
         }
     }
 
-    /// Does what the program does with its archive before it opens the log.
+    /// Does the work that the program does with the archive before it opens the log.
     fn begin_archive(&mut self) -> Result<Begun, Violation> {
         if !self.archive.is_configured {
             return Ok(Begun::Ready);
@@ -204,7 +203,7 @@ impl World {
         let restored = finished(archive.restore());
         let has_log = matches!(&restored, Err(ArchiveError::Store { .. })).then(|| finished(archive.has_log()));
         let after = self.disk.files();
-        // A segment that was replaced by its copy has no flipped bits.
+        // A segment that was replaced by the copy has no flipped bits.
         self.head_damage.retain(|(name, ..)| before.get(name) == after.get(name));
         match restored {
             Ok(0) => self.went_on_from_copy(&segments(before), &segments(after))?,
@@ -227,8 +226,9 @@ impl World {
         Ok(Begun::Ready)
     }
 
-    /// Checks that a copy which has taken the place of a segment holds all of its records. It may hold more between
-    /// them: those of a failed commit that a power loss has damaged on the disk, or one of which a bit has flipped.
+    /// Checks that a copy which has replaced a segment holds all records of the segment. The copy may hold further
+    /// records in between: from a failed commit that a power loss has damaged on the disk, or with a bit that has
+    /// flipped.
     fn went_on_from_copy(&mut self, here: &BTreeMap<String, Vec<u8>>, there: &BTreeMap<String, Vec<u8>>) -> Checked {
         for (name, here) in here {
             let (Some(there), Some(number)) = (there.get(name), SegmentNumber::from_file_name(name)) else { continue };
@@ -260,7 +260,7 @@ impl World {
         self.archive.copies.may_differ = true;
     }
 
-    /// Ends the process of the archive's passes.
+    /// Stops the process that runs the archive's passes.
     pub(crate) fn end_archive(&mut self) {
         self.archive.running = None;
     }
@@ -293,7 +293,7 @@ impl World {
         if self.server.is_some() { Ok(()) } else { broken(Promise::Archive, "a restore does not succeed".to_owned()) }
     }
 
-    /// Starts the server, which is interrupted: by the store, by the disk, by the end of the process or by a power
+    /// Starts the server and interrupts the start: by the store, by the disk, by a stop of the process or by a power
     /// loss.
     fn start_interrupted(&mut self) -> Checked {
         let after = self.rng.random_range(0..STEPS_MAX);
@@ -316,8 +316,8 @@ impl World {
         Ok(())
     }
 
-    /// Starts the server on an older state of its disk, which goes on from its archive or is refused; an operator then
-    /// takes the folder away.
+    /// Starts the server on an older state of the disk. The server continues from the archive, or is refused; an
+    /// operator then removes the directory.
     pub(crate) fn set_back(&mut self, files: BTreeMap<String, Vec<u8>>, oracle: Oracle) -> Checked {
         let before = segments(files.clone());
         self.replace_disk(files);
@@ -334,7 +334,7 @@ impl World {
         self.start()
     }
 
-    /// Puts a disk without faults with these files in the place of the server's disk.
+    /// Replaces the server's disk by a disk with these files and without faults.
     pub(crate) fn replace_disk(&mut self, files: BTreeMap<String, Vec<u8>>) {
         let seed = self.rng.random();
         self.disk = PowerDisk::with(seed, files);

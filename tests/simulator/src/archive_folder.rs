@@ -1,4 +1,4 @@
-//! The folder of the first server's log as its archive uses it: on the simulated disk, with all of its faults.
+//! The log directory of the first server as the archive uses it: on the simulated disk, with all disk faults.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use replay_server::archive::Folder;
 use replay_server::log::power_disk::PowerDisk;
 use replay_server::log::{SegmentNumber, Volume as _, VolumeFile as _};
 
-/// The only folder of a disk. The operations of each method are those of `replay_server::archive::DiskFolder`.
+/// The only directory of a disk. Each method does the same operations as `replay_server::archive::DiskFolder`.
 #[derive(Debug)]
 pub(crate) struct ArchiveFolder(pub(crate) PowerDisk);
 

@@ -1,4 +1,5 @@
-//! The object store of the first server's archive, in memory, which survives its disks and fails from a step on.
+//! The object store of the first server's archive: in memory, independent of the disks, and failing from a given step
+//! on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use replay_server::archive::{Store, StoreError};
 use replay_server::log::SegmentNumber;
 
-/// The objects of an archive. Clones are the same store.
+/// Objects of an archive. Clones share the same store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ArchiveStore(Arc<Mutex<State>>);
 
@@ -16,22 +17,22 @@ struct State {
     failing: Failing,
 }
 
-/// The steps of a store that fail.
+/// Failing steps of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Failing {
-    /// The number of steps that succeed before all others fail; `None` if none fails.
+    /// Number of steps that succeed before all further steps fail; `None` if no step fails.
     pub(crate) after: Option<u32>,
-    /// Whether the first step that fails takes effect.
+    /// Effect of the first failing step.
     pub(crate) effect: Effect,
 }
 
-/// The effect of a step that fails.
+/// Effect of a failing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Effect {
     /// The request did not arrive.
     #[default]
     None,
-    /// The answer did not arrive.
+    /// The response did not arrive.
     Full,
 }
 
@@ -49,7 +50,7 @@ impl ArchiveStore {
         self.state().objects.clone()
     }
 
-    /// Returns true if a segment was copied here.
+    /// Returns true if a segment was copied to this store.
     pub(crate) fn has_segments(&self) -> bool {
         self.state().objects.keys().any(|name| SegmentNumber::from_file_name(name).is_some())
     }

@@ -1,4 +1,4 @@
-//! Hostile clients: valid tokens, and whatever is worst.
+//! Hostile clients, which have valid tokens.
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
@@ -16,11 +16,11 @@ use crate::content::{self, GAME, Items};
 use crate::oracle::{Checked, HOSTILE};
 use crate::world::World;
 
-/// The trajectories of a flood.
+/// Trajectories of a flood.
 const FLOOD: usize = 120;
 
 impl World {
-    /// Lets a hostile client do its worst.
+    /// Lets a hostile client make a random attack.
     pub(crate) fn attack(&mut self) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Sends ids that are stored again, with other content.
+    /// Sends ids of stored trajectories again, with other content.
     fn other_content(&mut self) {
         let own: Vec<TrajectoryId> =
             self.oracle.stored.keys().filter(|id| (HOSTILE..HOSTILE + 100).contains(&id.actor)).copied().collect();
@@ -121,7 +121,7 @@ impl World {
         self.check_apply()
     }
 
-    /// Sends the longest trajectories that are accepted, with a frame of the log in the rewards of each.
+    /// Sends the longest accepted trajectories, with a log frame in the rewards of each.
     fn long_trajectories(&mut self) {
         let actor = self.rng.random_range(0..self.hostile_next.len());
         self.note("long trajectories", "a hostile actor sends long trajectories");
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Sends messages that are invalid in every way.
+    /// Sends messages that are invalid in different ways.
     fn garbage(&mut self) {
         self.note("garbage", "a hostile client sends invalid messages");
         let mut bytes = vec![0; self.rng.random_range(0..60)];
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// Returns the frame of a record with enormous counters, whose words are finite numbers.
+/// Returns the frame of a record with enormous counters; all words are finite numbers.
 fn forged_frame(rng: &mut impl Rng) -> Vec<u8> {
     loop {
         let counters = Counters { trajectories: rng.random(), items: rng.random(), samples: rng.random() };

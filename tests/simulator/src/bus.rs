@@ -2,21 +2,21 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::{Rng, RngExt};
 
-/// The number of a stream.
+/// Number of a stream.
 pub(crate) type StreamId = u64;
 
-/// The client of a stream.
+/// Client of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// An actor, by its index, and the number of its uplink.
+    /// An actor, by index, with the number of the uplink.
     Actor { index: usize, uplink: u64 },
     /// The learner.
     Learner,
-    /// A hostile client, which ignores all answers.
+    /// A hostile client, which ignores all responses.
     Hostile,
 }
 
-/// The service that a stream calls.
+/// Service that a stream calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Insert,
@@ -25,12 +25,12 @@ pub(crate) enum Service {
     Sample,
 }
 
-/// What travels in one direction of a stream.
+/// Unit of transport in one direction of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Packet {
     /// An encoded message.
     Message(Vec<u8>),
-    /// The end of the stream, with the reason.
+    /// End of the stream, with the reason.
     End(String),
 }
 
@@ -41,16 +41,16 @@ pub(crate) enum Arrival {
     AtClient(StreamId, Client, Packet),
 }
 
-/// One stream with the packets on their way.
+/// One stream with the packets in transit.
 #[derive(Debug)]
 struct Stream {
     client: Client,
     service: Service,
     to_server: VecDeque<Packet>,
     to_client: VecDeque<Packet>,
-    /// False once the client has given the stream up.
+    /// False once the client has given up the stream.
     client_listens: bool,
-    /// False once the server has given the stream up.
+    /// False once the server has given up the stream.
     server_listens: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Bus {
     next: StreamId,
 }
 
-/// The side of a stream that notices a break.
+/// Side of a stream that notices a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -85,21 +85,21 @@ impl Bus {
         self.streams.get(&id).map(|stream| stream.client)
     }
 
-    /// Sends a packet to the server; it is lost if the server has given the stream up.
+    /// Sends a packet to the server; it is lost if the server has given up the stream.
     pub(crate) fn send_to_server(&mut self, id: StreamId, packet: Packet) {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.server_listens) {
             stream.to_server.push_back(packet);
         }
     }
 
-    /// Sends a packet to the client; it is lost if the client has given the stream up.
+    /// Sends a packet to the client; it is lost if the client has given up the stream.
     pub(crate) fn send_to_client(&mut self, id: StreamId, packet: Packet) {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.client_listens) {
             stream.to_client.push_back(packet);
         }
     }
 
-    /// Records that the client has given the stream up.
+    /// Records that the client has given up the stream.
     pub(crate) fn client_left(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.client_listens = false;
@@ -108,7 +108,7 @@ impl Bus {
         }
     }
 
-    /// Records that the server has given the stream up.
+    /// Records that the server has given up the stream.
     pub(crate) fn server_left(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.server_listens = false;
@@ -123,7 +123,8 @@ impl Bus {
         }
     }
 
-    /// Breaks one stream: packets on their way to a side that notices are lost, and that side receives the end.
+    /// Breaks one stream: packets in transit to a side that notices are lost, and that side receives the end of the
+    /// stream.
     pub(crate) fn cut(&mut self, side: Side, rng: &mut impl Rng) -> Option<(StreamId, Client)> {
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         if ids.is_empty() {
@@ -140,7 +141,7 @@ impl Bus {
         Some((id, stream.client))
     }
 
-    /// Ends all streams of the first server, whose process has ended.
+    /// Ends all streams of the first server after the process has stopped.
     pub(crate) fn server_ended(&mut self) {
         for stream in self.streams.values_mut().filter(|stream| stream.service != Service::InsertSecond) {
             stream.server_listens = false;
@@ -152,7 +153,7 @@ impl Bus {
         self.streams.retain(|_, stream| stream.client_listens || stream.service == Service::InsertSecond);
     }
 
-    /// Ends all streams of an actor whose process has ended; the server notices later.
+    /// Ends all streams of an actor after the process has stopped; the server notices later.
     pub(crate) fn actor_ended(&mut self, actor: usize) {
         let is_of = |stream: &Stream| matches!(stream.client, Client::Actor { index, .. } if index == actor);
         let ids: Vec<StreamId> = self.streams.iter().filter(|(_, stream)| is_of(stream)).map(|(&id, _)| id).collect();

@@ -1,4 +1,4 @@
-//! The checks after each command, each commit and each start.
+//! Checks after each command, each commit and each start.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::sample_stream::Answered as Sampled;
 use crate::settings::{GREATEST, SEEN, SEGMENT_BYTES};
 use crate::world::World;
 
-/// The main table.
+/// Index of the main table.
 const MAIN: TableIndex = TableIndex::MAIN;
 
-/// The largest capacity of a table that is ever configured.
+/// Largest capacity ever configured for a table.
 const CAPACITY_ITEMS_MAX: u64 = 90;
 
-/// The last event before a check of the tables.
+/// Last event before a check of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// One that removes whatever is beyond a bound.
+    /// An event that removes everything beyond a bound.
     Expiry,
     Other,
 }
@@ -36,11 +36,11 @@ pub(crate) fn table_of(name: &str) -> usize {
     usize::from(name == GREATEST)
 }
 
-/// The bytes of a frame and of the counters before a commit, on top of a record.
+/// Bytes of a frame, and of the counters before a commit, in addition to a record.
 const FRAME_BYTES: u64 = 128;
 
 impl World {
-    /// Checks what a command has sent to the log, and passes on its answers.
+    /// Checks everything that a command has sent to the log, and forwards the responses.
     pub(crate) fn check_apply(&mut self) -> Checked {
         let Some(stats) = self.stats() else { return Ok(()) };
         self.check_admitted(&stats)?;
@@ -54,7 +54,7 @@ impl World {
         self.ask(|reply| Command::Stats(MAIN, reply))
     }
 
-    /// Checks that each trajectory on its way to the log was admitted by the rate limiter of the main table.
+    /// Checks that the rate limiter of the main table admitted each trajectory on the way to the log.
     fn check_admitted(&mut self, stats: &ServerStats) -> Checked {
         let sent = self.server.as_mut().map(super::server::Server::sent).unwrap_or_default();
         if sent.iter().any(|command| matches!(command, LogCommand::Append(Entry::Trajectory { .. }))) {
@@ -115,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that memory stays within its limit, and that no more is evicted for it than is needed.
+    /// Checks that memory stays within the limit, and that no more is evicted than needed.
     fn check_memory(&mut self, stats: &ServerStats) -> Checked {
         let bytes_max = self.settings.memory_bytes_max.unwrap_or(u64::MAX);
         if stats.memory_bytes > bytes_max {
@@ -136,7 +136,7 @@ impl World {
         self.check_tables(After::Other)
     }
 
-    /// Passes the answers of all streams on to their clients.
+    /// Forwards the responses of all streams to the clients.
     fn poll_streams(&mut self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let (inserts, samples): (Vec<StreamId>, Vec<StreamId>) =
@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the content of drawn trajectories is what was sent.
+    /// Checks that the content of drawn trajectories equals the content that was sent.
     fn check_drawn(&mut self, drawn: &[replay::Drawn]) -> Checked {
         for drawn in drawn {
             let id = drawn.trajectory.id();
@@ -226,7 +226,7 @@ impl World {
             held.reverse();
             tables.push((table, held));
         }
-        // What one table holds is the end of what a longer one holds, which therefore comes first.
+        // A table holds the tail of any longer table, so longer tables come first.
         tables.sort_by_key(|(_, held)| std::cmp::Reverse(held.len()));
         for (table, held) in tables {
             let capacity_items = self.setting(TableIndex(table), "capacity_items") as u64;
@@ -254,13 +254,13 @@ impl World {
         self.ask(|reply| Command::Held(table, reply))
     }
 
-    /// Checks that no client fills the heads of segments with gaps between its ids.
+    /// Checks that no client fills the heads of segments with gaps between ids.
     fn check_seen(&self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let mut intervals = BTreeMap::<u64, usize>::new();
         let seen = server.committer.log().state().seen.intervals();
         seen.for_each(|(actor, ..)| *intervals.entry(actor).or_default() += 1);
-        // The highest epoch is kept beside the retired ones.
+        // The highest epoch is kept in addition to the retired epochs.
         let share = SEEN.intervals / intervals.len().next_power_of_two() + 1;
         match intervals.iter().find(|(_, count)| **count > share) {
             Some((actor, count)) => {
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Checks that the log holds little more than what the tables hold.
+    /// Checks that the log holds little more than the tables.
     fn check_log_bytes(&mut self) -> Checked {
         let Some(server) = &mut self.server else { return Ok(()) };
         let is_gone = |id: &Option<TrajectoryId>| id.is_none_or(|id| !self.oracle.is_held(id));
@@ -289,7 +289,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the state after a start against everything that was promised before.
+    /// Checks the state after a start against all earlier promises.
     pub(crate) fn check_start(&mut self, log_bytes: u64) -> Checked {
         let anchor = self.oracle.sequence.back().copied();
         if let Some(server) = &mut self.server {
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Checks that the limiter of the main table continues where it was.
+    /// Checks that the limiter of the main table continues with the same counts.
     fn check_counts(&mut self) -> Checked {
         let Some(stats) = self.stats() else { return Ok(()) };
         let (counts, table) = (self.oracle.counts, stats.table);
@@ -338,7 +338,7 @@ impl World {
         let inserted = counts.inserted..=counts.inserted + offered;
         let sampled = counts.sampled_durable..=counts.sampled;
         let is_right = inserted.contains(&table.items_inserted_total) && sampled.contains(&table.samples_total);
-        // A damaged record may lose counts; none invents them.
+        // A damaged record may lose counts, but must not invent them.
         let is_less = table.items_inserted_total <= (counts.inserted_ever + offered).max(*inserted.end())
             && table.samples_total <= counts.sampled_ever.max(*sampled.end());
         if !(is_right || counts.damaged && is_less) {
@@ -359,7 +359,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that everything known about quarantines is still so.
+    /// Checks that everything known about quarantines still holds.
     fn check_quarantine(&mut self) -> Checked {
         for id in self.oracle.held() {
             let Some(Some(located)) = self.ask(|reply| Command::Get(id, reply)) else { continue };
@@ -373,7 +373,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that acknowledged revisions are there, and that no revision is skipped.
+    /// Checks that acknowledged revisions are present, and that no revision is skipped.
     fn check_revisions(&mut self) -> Checked {
         for id in self.oracle.revisions.keys().copied().collect::<Vec<_>>() {
             let damaged = self.oracle.stored.get(&id).is_none_or(|stored| stored.damaged);

@@ -1,4 +1,4 @@
-//! The log's thread: it takes some entries and commits them, and reports the result to the table service.
+//! The thread of the log: it takes some entries, commits them, and reports the result to the table service.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl World {
         self.turn_second()
     }
 
-    /// Commits some entries on a disk that stops in the middle, and ends the process before it reports them.
+    /// Commits some entries on a disk that stops in the middle, and stops the process before it reports them.
     pub(crate) fn commit_and_crash(&mut self) -> Checked {
         let left = self.rng.random_range(0..8);
         self.disk.set_faults(Faults { operations_left: Some(left), ..self.faults });
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Records what is durable now.
+    /// Records entries that are now durable.
     fn remember(&mut self, entries: &[Entry]) -> Checked {
         for entry in entries {
             let (id, bytes) = match entry {
@@ -145,7 +145,7 @@ impl World {
                 self.oracle.settings[table].committed(settings);
             }
             OperatorRecord::Priorities { updates, .. } => {
-                // An earlier record of the same item has a lower priority, with which another item may come first.
+                // An earlier record of the same item has a lower priority, at which another item may come first.
                 if let Some(top) = &mut self.oracle.top
                     && updates.contains(&(top.key, top.priority))
                 {

@@ -1,20 +1,20 @@
-//! Trajectories whose content is different for each serial number.
+//! Trajectories with different content for each serial number.
 
 use experience::{ActionProbability, Limits, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use rand::{Rng, RngExt};
 use weights::WeightsVersion;
 
-/// The game of all trajectories.
+/// Game of all trajectories.
 pub(crate) const GAME: &str = "connect_four";
 
-/// The limits of the simulated server.
+/// Limits of the simulated server.
 pub(crate) const LIMITS: Limits = Limits { steps_max: 64, actions: 7 };
 
-/// The longest game of an honest actor, in steps.
+/// Maximum steps in a game of an honest actor.
 const STEPS_MAX: usize = 5;
 
-/// Whether a game has items.
+/// Presence of items in a game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Items {
     /// At least one.
@@ -25,7 +25,7 @@ pub(crate) enum Items {
     Any,
 }
 
-/// Builds a trajectory whose content encodes `serial`.
+/// Builds a trajectory with content that encodes `serial`.
 pub(crate) fn game(
     id: TrajectoryId,
     serial: u32,
@@ -39,7 +39,7 @@ pub(crate) fn game(
     if items == Items::Some {
         steps[0].kind = StepKind::Full { policy: policy(), value: 0.0 };
     }
-    // Rewards are not interpreted by the server: they hold the serial number.
+    // The server does not interpret rewards: they hold the serial number.
     steps[0].reward = f32::from((serial & 0xffff) as u16);
     steps[length - 1].reward += f32::from((serial >> 16) as u16) * 65_536.0;
     Trajectory::of(id, GAME, &steps, Outcome::Draw).expect("the steps are valid")
@@ -84,12 +84,12 @@ pub(crate) fn with_rewards(id: TrajectoryId, bytes: &[u8]) -> Trajectory {
     Trajectory::of(id, GAME, &steps, Outcome::Draw).expect("the steps are valid")
 }
 
-/// Returns what distinguishes the games of honest actors: the bits of the first reward.
+/// Returns the distinguishing content of an honest actor's game: the bits of the first reward.
 pub(crate) fn serial(trajectory: &Trajectory) -> u32 {
     trajectory.steps().next().map_or(0, |step| step.reward.to_bits())
 }
 
-/// Returns the number of items, as the log counts them.
+/// Returns the number of items, as counted by the log.
 pub(crate) fn items(trajectory: &Trajectory) -> u64 {
     trajectory.full_steps() as u64
 }

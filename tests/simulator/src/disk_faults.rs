@@ -10,13 +10,13 @@ use crate::oracle::Checked;
 use crate::plan::Kind;
 use crate::world::World;
 
-/// The description of a damaged head.
+/// Description of a damaged head.
 const HEAD: &str = "a head";
-/// The description of bytes outside of all records that can be read.
+/// Description of bytes outside all readable records.
 const NO_RECORD: &str = "no record";
 
 impl World {
-    /// Changes what fails from now on.
+    /// Changes the failing operations from now on.
     pub(crate) fn change_faults(&mut self, kind: Kind) {
         let none = Faults::default();
         self.is_slow = false;
@@ -55,7 +55,7 @@ impl World {
             return self.rot_all_heads();
         }
         let (name, bytes) = &files[self.rng.random_range(0..files.len())];
-        // Heads are a small part of the log, and the most valuable one.
+        // Heads are a small but the most valuable part of the log.
         let in_head = self.rng.random_bool(0.3);
         let upper = if in_head { bytes.len().min(400) } else { bytes.len() };
         let (offset, bit) = (self.rng.random_range(0..upper), self.rng.random_range(0..8));
@@ -74,7 +74,7 @@ impl World {
         let mut what = self.exempt(name, bytes, offset);
         self.disk.rot(name, offset, 1 << bit);
         if what == NO_RECORD {
-            // A bit that flips back makes a record whole, which a later start reads and an earlier one did not.
+            // If the flip repairs a damaged record, a later start reads a record that an earlier start did not.
             let mut flipped = bytes.clone();
             flipped[offset] ^= 1 << bit;
             what = self.exempt(name, &flipped, offset);
@@ -107,8 +107,8 @@ impl World {
         self.start()
     }
 
-    /// Exempts the record at an offset from all promises, and returns its kind. The copies of heads and prologues are
-    /// not exempt: a single damage must not lose them.
+    /// Exempts the record at an offset from all promises, and returns the kind of record. Copies of heads and prologues
+    /// are not exempt: a single damage must not lose them.
     fn exempt(&mut self, name: &str, bytes: &[u8], offset: usize) -> String {
         let Some(number) = SegmentNumber::from_file_name(name) else { return "another file".to_owned() };
         let Ok(scan) = frame::scan(number, bytes) else { return "an unreadable file".to_owned() };
@@ -165,7 +165,7 @@ impl World {
         self.snapshot = Some((self.disk.files(), self.oracle.clone()));
     }
 
-    /// Loses the server's disk: the server starts from the archive, or from the last copy, or empty.
+    /// Loses the server's disk: the server starts from the archive, from the last copy, or empty.
     pub(crate) fn lose_disk(&mut self) -> Checked {
         self.down("the server loses its disk");
         let (files, oracle) = self.snapshot.clone().unwrap_or_default();
@@ -176,7 +176,7 @@ impl World {
                 _ => {}
             }
         }
-        // The archive is ahead of the copy, or holds what the empty disk lacks.
+        // The archive is ahead of the copy, or holds data that the empty disk lacks.
         self.name_another_archive();
         self.note("disk restored", format!("{} files are restored from the copy", files.len()));
         self.replace_disk(files);

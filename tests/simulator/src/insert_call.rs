@@ -1,4 +1,4 @@
-//! The server's end of an insert stream: drives the state machine of the server as the handler of gRPC does.
+//! Server side of an insert stream: drives the state machine of the server as the gRPC handler does.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,17 +14,17 @@ use replay_server::quota::Quota;
 use replay_server::table_service::Inserted;
 use tokio::sync::mpsc;
 
-/// The call of one client.
+/// The insert call of one client.
 #[derive(Debug)]
 pub(crate) struct InsertCall {
     pub(crate) stream: InsertStream,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
-    /// The trajectories without an answer, by sequence; the first that came under a sequence.
+    /// Trajectories without a response, by sequence; for a repeated sequence, the first trajectory.
     received: BTreeMap<u64, Trajectory>,
 }
 
-/// An answer of the table service on its way to the client.
+/// A response of the table service on the way to the client.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// A promise about this trajectory.
@@ -33,7 +33,7 @@ pub(crate) enum Answered {
     End(String),
 }
 
-/// What an answer promises.
+/// Promise made by a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
     Inserted,
@@ -61,7 +61,7 @@ impl InsertCall {
         Self { stream, answer, answers, received: BTreeMap::new() }
     }
 
-    /// Takes a message; the error ends the stream.
+    /// Takes a message; an error ends the stream.
     pub(crate) fn receive(
         &mut self,
         message: v1::InsertRequest,
@@ -79,7 +79,7 @@ impl InsertCall {
         self.answer.clone()
     }
 
-    /// Makes the checks of the lease that are due; the error ends the stream.
+    /// Makes the lease checks that are due; an error ends the stream.
     pub(crate) fn look(&mut self, now: Instant) -> Result<Looked, String> {
         let mut looked = Looked::Nothing;
         while let Some(due) = self.stream.next_look().filter(|due| *due <= now) {
@@ -88,7 +88,7 @@ impl InsertCall {
         Ok(looked)
     }
 
-    /// Returns the next answer of the table service.
+    /// Returns the next response of the table service.
     pub(crate) fn poll(&mut self) -> Option<Answered> {
         loop {
             let inserted = self.answers.try_recv().ok()?;
@@ -99,7 +99,7 @@ impl InsertCall {
                 (Ok(Some(response)), Some(promise)) => {
                     return Some(Answered::Promise(promise, id, received, response));
                 }
-                // The stream ends once everything is answered.
+                // The stream ends once every trajectory has a response.
                 (Ok(_), _) => {}
                 (Err(status), _) => return Some(Answered::End(status.message().to_owned())),
             }

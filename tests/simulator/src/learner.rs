@@ -15,20 +15,20 @@ use crate::content::GAME;
 use crate::oracle::{Checked, Promise, broken};
 use crate::world::World;
 
-/// The samples of a batch.
+/// Samples per batch.
 const BATCH_SIZE: usize = 4;
-/// The unrolled steps of a sample.
+/// Unrolled steps per sample.
 const UNROLL_STEPS: usize = 2;
-/// The batches that the learner asks for in advance.
+/// Batches that the learner requests in advance.
 const CREDIT: u32 = 4;
 
-/// The learner.
+/// State of the simulated learner.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     stream: Option<(StreamId, SampleReplies)>,
-    /// The batches asked for and not received.
+    /// Batches requested but not received.
     credit: u32,
-    /// The trajectories of all samples received.
+    /// Trajectories of all received samples.
     pub(crate) sampled: BTreeSet<TrajectoryId>,
 }
 

@@ -1,10 +1,10 @@
 //! A simulator of the replay service: server, actors, learner, reanalysis, operator and hostile clients on one thread,
 //! in virtual time, from one seed.
 //!
-//! A seed becomes a [`plan`]: a list of steps, each with its own random number. The [`world`] executes the steps one
-//! after the other against the real table service and the real log, on a disk that lies, and an [`oracle`] compares
-//! what the server promised with what it holds. After the last step all faults stop, and every honest actor must make
-//! progress. [`run`] executes a plan and returns its digest, which is the same on every machine; [`shrink`] removes
+//! A seed becomes a [`plan`]: a list of steps, each with a separate random seed. The [`world`] executes the steps one
+//! after the other against the real table service and the real log, on a disk that lies. An [`oracle`] compares the
+//! promises of the server with the stored state. After the last step all faults stop, and every honest actor must make
+//! progress. [`run`] executes a plan and returns the digest, which is the same on every machine; [`shrink`] removes
 //! steps from a failing plan as long as it fails. No thread, socket, file or clock of the machine is used. Start with
 //! [`run::run`].
 

@@ -1,4 +1,4 @@
-//! The command line of the simulator: runs seeds, shrinks the failing ones and prints their stories.
+//! The command line of the simulator: runs seeds, shrinks failing seeds, and prints the stories.
 
 #![allow(clippy::print_stdout, reason = "a person called it")]
 
@@ -12,39 +12,39 @@ use simulator::plan::plan;
 use simulator::run::{Outcome, Story, run_with};
 use simulator::shrink::shrink;
 
-/// The runs that shrinking a plan may take.
+/// Maximum runs for shrinking a plan.
 const SHRINK_RUNS_MAX: usize = 1_500;
 
-/// The number of events in the printed story, from the end.
+/// Number of events in the printed story, from the end.
 const STORY_EVENTS: usize = 120;
 
-/// Simulates the replay service with its clients and disks, one run for each seed.
+/// Simulates the replay service with clients and disks, one run per seed.
 #[derive(Parser)]
 struct Arguments {
-    /// The number of seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Minutes after which no other seed is begun.
+    /// Minutes after which no further seed is started.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Runs each seed twice and compares the digests.
+    /// Run each seed twice and compare the digests.
     #[arg(long)]
     twice: bool,
-    /// Goes on after a failing seed, and only names it.
+    /// Continue after a failing seed, and only name it.
     #[arg(long)]
     all: bool,
-    /// Plants a defect of the server, by its name.
+    /// Plant a defect of the server, by name.
     #[arg(long, value_parser = defect)]
     defect: Option<Defect>,
-    /// The revision of the program, which is printed beside failing seeds.
+    /// Revision of the program, which is printed with failing seeds.
     #[arg(long, default_value = "an unknown revision")]
     revision: String,
 }
 
-/// Returns the defect of a name.
+/// Returns the defect with a name.
 fn defect(name: &str) -> Result<Defect, String> {
     let named = Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name);
     named.ok_or_else(|| format!("is none of {:?}", Defect::ALL))
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Shrinks a failing seed and prints its story.
+/// Shrinks a failing seed and prints the story.
 fn tell(seed: u64, outcome: &Outcome, defect: Option<Defect>) {
     let Some(violation) = &outcome.violation else { return };
     let steps = shrink(seed, &plan(seed), violation.promise, defect, SHRINK_RUNS_MAX);

@@ -1,4 +1,4 @@
-//! Operators and reanalysis: calls with one request and one answer.
+//! Operators and reanalysis: calls with one request and one response.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use crate::oracle::{Checked, Promise, Revised, Top, broken};
 use crate::settings::{GREATEST, WINDOW_ITEMS};
 use crate::world::World;
 
-/// A call whose answer is due.
+/// A call with a pending response.
 pub(crate) enum Call {
     Quarantine { suspect: Suspect, quarantined: bool, request: u64, answer: oneshot::Receiver<Result<u64, Refusal>> },
     Configure { answer: oneshot::Receiver<Result<BTreeMap<String, String>, Refusal>> },
     Revise { id: TrajectoryId, from: u64, answer: oneshot::Receiver<Result<u64, Refusal>> },
 }
 
-/// The settings that an operator changes, each with its values.
+/// Settings that an operator changes, with values to choose from.
 const CHANGES: [(&str, &[&str]); 5] = [
     ("samples_per_insert", &["1", "2", "3"]),
     ("min_items", &["4", "8"]),
@@ -118,7 +118,7 @@ impl World {
         self.apply(Command::Configure(TableIndex::MAIN, change.settings, reply))
     }
 
-    /// Handles the answers that have come.
+    /// Handles the responses that have arrived.
     pub(crate) fn poll_calls(&mut self) -> Checked {
         let Some(server) = &mut self.server else { return Ok(()) };
         let mut events = Vec::new();
@@ -162,7 +162,7 @@ impl World {
         Ok(())
     }
 
-    /// Chooses a trajectory and sends new searches of it, sometimes computed from an earlier revision.
+    /// Chooses a trajectory and sends new searches for it, sometimes computed from an earlier revision.
     pub(crate) fn revise(&mut self) -> Checked {
         let newest = WeightsVersion(self.newest.0 + 1);
         let Some(Some(chosen)) = self.ask(|reply| Command::Choose(TableIndex::MAIN, newest, reply)) else {
@@ -203,7 +203,7 @@ impl World {
         self.check_apply()
     }
 
-    /// Updates priorities of the table of priorities; returns how many items have new ones.
+    /// Updates priorities in the table of priorities; returns the number of changed items.
     pub(crate) fn update_priorities(
         &mut self,
         priorities: Vec<(ItemKey, f64)>,
@@ -228,7 +228,7 @@ impl World {
         Ok(Some(update.updated))
     }
 
-    /// Draws the item of the highest priority.
+    /// Draws the item with the highest priority.
     pub(crate) fn probe(&mut self) -> Checked {
         let (reply, mut batches) = mpsc::channel(100);
         self.apply(Command::Sample { table: TableIndex(1), items: 1, reply })?;

@@ -1,4 +1,4 @@
-//! What the server has promised, and the trajectories that it may hold.
+//! The promises of the server, and the trajectories that it may hold.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,30 +8,30 @@ use replay::ItemKey;
 
 use crate::content::items;
 
-/// The id of the first hostile actor.
+/// Id of the first hostile actor.
 pub(crate) const HOSTILE: u64 = 900;
 
-/// The number of tables of the simulated server.
+/// Number of tables of the simulated server.
 pub(crate) const TABLES: usize = 2;
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{promise}: {what}")]
 pub struct Violation {
-    /// The promise.
+    /// Kind of the broken promise.
     pub promise: Promise,
-    /// What contradicts it.
+    /// The contradicting observation.
     pub what: String,
 }
 
-/// The promises that are checked.
+/// Promises to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Promise {
-    /// What is acknowledged is held until a rule of the table removes it.
+    /// Acknowledged trajectories are held until a rule of the table removes them.
     Held,
     /// Each id is stored once, with the content that was acknowledged first.
     Once,
-    /// No game of an honest actor is taken for another one.
+    /// No game of an honest actor is mistaken for another.
     Own,
     /// Revisions are durable and in order.
     Revisions,
@@ -39,25 +39,25 @@ pub enum Promise {
     Quarantine,
     /// Priorities are durable.
     Priorities,
-    /// Settings of tables are durable.
+    /// Table settings are durable.
     Settings,
-    /// The counts of the rate limiters are durable.
+    /// Rate limiter counts are durable.
     Counts,
-    /// Samples per insert stay inside their band.
+    /// Samples per insert stay inside the band.
     Ratio,
-    /// Memory stays within its limit.
+    /// Memory stays within the limit.
     Memory,
     /// A table holds no more than its capacity.
     Capacity,
     /// The log takes entries on a disk without faults.
     Writable,
-    /// The size of the log is bounded by what the tables hold.
+    /// The content of the tables bounds the size of the log.
     LogBytes,
     /// A server starts from every log that it has written.
     Start,
     /// An honest actor's new games become samples once faults stop.
     Liveness,
-    /// The owner's passes copy the log, no other log's do, and a lost log is restored.
+    /// Passes of the owner copy the log, passes of other logs change nothing, and a lost log is restored.
     Archive,
     /// Nothing panics.
     Panic,
@@ -69,7 +69,7 @@ impl std::fmt::Display for Promise {
     }
 }
 
-/// The result of a check.
+/// Result of a check.
 pub(crate) type Checked = Result<(), Violation>;
 
 /// Fails a check.
@@ -80,24 +80,24 @@ pub(crate) fn broken(promise: Promise, what: String) -> Checked {
 /// A trajectory that the server has stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
-    /// Its content, without revisions.
+    /// Content without revisions.
     pub(crate) content: Trajectory,
-    /// For each table, true once it was removed.
+    /// One flag per table, true once the table has removed it.
     pub(crate) gone: [bool; TABLES],
-    /// True if its record was damaged, so that a restart may lose it.
+    /// True if the record was damaged, so that a restart may lose it.
     pub(crate) damaged: bool,
 }
 
 /// A state that the log keeps, as far as it is known for certain.
 #[derive(Debug, Clone)]
 pub(crate) struct Durable<T> {
-    /// The state that a restart must restore; `None` if the last change is unresolved.
+    /// State that a restart must restore; `None` if the last change is unresolved.
     pub(crate) known: Option<T>,
-    /// The number of changes that are on their way to the log.
+    /// Number of changes on the way to the log.
     in_flight: u32,
-    /// The number of events of the run before the last change was sent to the log, or was damaged there.
+    /// Number of events in the run before the last change was sent to the log or damaged there.
     sent_at: u64,
-    /// The number of changes that were requested.
+    /// Number of requested changes.
     pub(crate) requests: u64,
 }
 
@@ -108,17 +108,17 @@ impl<T> Default for Durable<T> {
 }
 
 impl<T> Durable<T> {
-    /// A change is on its way to the log, after this number of events of the run.
+    /// Records that a change is on the way to the log, after this number of events in the run.
     pub(crate) fn sent(&mut self, events: u64) {
         (self.known, self.in_flight, self.sent_at) = (None, self.in_flight + 1, events);
     }
 
-    /// A record of the state was damaged, after this number of events of the run.
+    /// Records that a record of the state was damaged, after this number of events in the run.
     pub(crate) fn damaged(&mut self, events: u64) {
         (self.known, self.sent_at) = (None, events);
     }
 
-    /// Forgets the state unless it is known and the same in a later one.
+    /// Forgets the state unless it is known and unchanged in `later`.
     fn between(&mut self, later: &Self) {
         if self.sent_at != later.sent_at || later.known.is_none() {
             (self.known, self.sent_at) = (None, later.sent_at);
@@ -126,58 +126,58 @@ impl<T> Durable<T> {
         self.requests = self.requests.max(later.requests);
     }
 
-    /// The oldest change on its way is durable.
+    /// Records that the oldest pending change is durable.
     pub(crate) fn committed(&mut self, state: T) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.known = (self.in_flight == 0).then_some(state);
     }
 
-    /// The oldest change on its way has failed, and may survive or not.
+    /// Records that the oldest pending change has failed, and may survive or not.
     pub(crate) fn failed(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.known = None;
     }
 
-    /// The process has ended, with all changes on their way.
+    /// Records that the process has stopped, with all pending changes.
     fn crashed(&mut self) {
         self.in_flight = 0;
     }
 }
 
-/// What the server has promised.
+/// All promises of the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Oracle {
-    /// The trajectories that were seen in a table, in the order in which they entered.
+    /// Trajectories that were seen in a table, in order of entry.
     pub(crate) sequence: VecDeque<TrajectoryId>,
     pub(crate) stored: BTreeMap<TrajectoryId, Stored>,
-    /// What was sent under each id and is not stored for certain.
+    /// Content that was sent for each id and is not stored for certain.
     pub(crate) offered: BTreeMap<TrajectoryId, Vec<Trajectory>>,
-    /// Acknowledged as new since the last check of the tables.
+    /// Trajectories acknowledged as new since the last check of the tables.
     pub(crate) fresh: Vec<TrajectoryId>,
-    /// For each suspect, whether it is in quarantine.
+    /// Quarantine state of each suspect.
     pub(crate) quarantine: BTreeMap<Suspect, Durable<bool>>,
-    /// The last acknowledged revision of trajectories.
+    /// Last acknowledged revision of each trajectory.
     pub(crate) revisions: BTreeMap<TrajectoryId, Revised>,
-    /// The settings of each table.
+    /// Settings of each table.
     pub(crate) settings: [Durable<BTreeMap<String, String>>; TABLES],
-    /// The item with the highest priority, and whether its record is durable.
+    /// The item with the highest priority, and whether the record is durable.
     pub(crate) top: Option<Top>,
-    /// The counts of the main table.
+    /// Counts of the main table.
     pub(crate) counts: Counts,
     /// True if a rule without an exact model may have removed trajectories.
     pub(crate) may_remove: bool,
 }
 
-/// The revisions of one trajectory.
+/// Revisions of one trajectory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Revised {
-    /// The last acknowledged one.
+    /// Last acknowledged revision.
     pub(crate) certain: u64,
-    /// The searches of each revision that was sent.
+    /// Searches of each sent revision.
     pub(crate) sent: BTreeMap<u64, Vec<Trajectory>>,
 }
 
-/// The item of the highest priority.
+/// The item with the highest priority.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Top {
     pub(crate) key: ItemKey,
@@ -190,11 +190,11 @@ pub(crate) struct Top {
 pub(crate) struct Counts {
     /// Items of all trajectories that entered the table.
     pub(crate) inserted: u64,
-    /// Samples drawn.
+    /// Number of drawn samples.
     pub(crate) sampled: u64,
     /// Samples that survive a crash.
     pub(crate) sampled_durable: u64,
-    /// The highest counts so far: a record that was damaged may be read again.
+    /// Highest counts so far: a damaged record may be read again.
     pub(crate) inserted_ever: u64,
     pub(crate) sampled_ever: u64,
     /// True if a record with counts may have been damaged.
@@ -202,7 +202,7 @@ pub(crate) struct Counts {
 }
 
 impl Oracle {
-    /// Records what was sent under an id.
+    /// Records content that was sent for an id.
     pub(crate) fn offer(&mut self, trajectory: &Trajectory) {
         if self.stored.get(&trajectory.id()).is_some_and(|stored| !stored.damaged) {
             return;
@@ -213,14 +213,14 @@ impl Oracle {
         }
     }
 
-    /// Records an acknowledgement as new.
+    /// Records that a trajectory was acknowledged as new.
     pub(crate) fn acknowledged(&mut self, id: TrajectoryId, content: &Trajectory) -> Checked {
         if items(content) == 0 && !self.stored.contains_key(&id) {
-            // It may be acknowledged without being stored: nothing of it could be sampled.
+            // It may be acknowledged without being stored, since it has nothing to sample.
             return Ok(());
         }
         match self.stored.get(&id) {
-            // A client that sends two games under one id may get the answer of either.
+            // A client that sends two games with one id may get the response for either.
             Some(stored) if !stored.damaged && id.actor < HOSTILE && !same_episode(&stored.content, content) => {
                 broken(Promise::Once, format!("{id} was acknowledged as new, and is stored with another content"))
             }
@@ -231,7 +231,7 @@ impl Oracle {
         }
     }
 
-    /// Records that an honest actor was answered that its trajectory was stored before.
+    /// Records that an honest actor's trajectory was acknowledged as a duplicate.
     pub(crate) fn repeated(&self, id: TrajectoryId, content: &Trajectory) -> Checked {
         match self.stored.get(&id) {
             Some(stored) if !stored.damaged && !same_episode(&stored.content, content) => {
@@ -241,7 +241,7 @@ impl Oracle {
         }
     }
 
-    /// Exempts a trajectory whose record was damaged: a restart may lose it, or read it again.
+    /// Exempts a trajectory with a damaged record: a restart may lose the record, or read it again.
     pub(crate) fn damage(&mut self, id: TrajectoryId) {
         if let Some(stored) = self.stored.get_mut(&id) {
             stored.damaged = true;
@@ -250,7 +250,7 @@ impl Oracle {
         }
     }
 
-    /// Compares the trajectories that a table holds, oldest first, with those that it must hold.
+    /// Compares the trajectories that a table holds, oldest first, with the expected trajectories.
     pub(crate) fn check_held(&mut self, table: usize, held: &[Trajectory], capacity_items: u64) -> Checked {
         let unique: BTreeSet<TrajectoryId> = held.iter().map(Trajectory::id).collect();
         if unique.len() < held.len() {
@@ -260,12 +260,12 @@ impl Oracle {
             held.iter().partition(|held| self.stored.get(&held.id()).is_some_and(|stored| stored.damaged));
         self.check_damaged(table, &loose)?;
         self.enter_at_the_front(&placed)?;
-        // What a restart has read back although it was removed before stands at the front.
+        // Trajectories that were removed but read back by a restart are at the front.
         let is_back =
             |trajectory: &&&Trajectory| self.stored.get(&trajectory.id()).is_some_and(|stored| stored.gone[table]);
         let back = placed.iter().take_while(is_back).count();
         let mut rest = placed[back..].iter().copied().peekable();
-        // The items of everything that entered later than the trajectory at hand. A damaged one may have entered again.
+        // Items of all trajectories that entered after the current one. A damaged trajectory may have entered again.
         let mut later: u64 =
             self.sequence.iter().filter_map(|id| self.stored.get(id)).map(|stored| items(&stored.content)).sum();
         let is_later = |held: &&Trajectory| self.stored.get(&held.id()).is_none_or(|stored| stored.damaged);
@@ -298,8 +298,8 @@ impl Oracle {
         self.check_contents(held)
     }
 
-    /// Checks the trajectories whose records were damaged: such a record may be lost, read again once the bit has
-    /// flipped back, or replaced by another one under its id. Only its content is known.
+    /// Checks the trajectories with damaged records. Such a record may be lost, read again once the bit has flipped
+    /// back, or replaced by another record with the same id. Only the content is known.
     fn check_damaged(&mut self, table: usize, loose: &[&Trajectory]) -> Checked {
         let Self { stored, offered, .. } = self;
         for (id, stored) in stored.iter_mut().filter(|(_, stored)| stored.damaged) {
@@ -315,8 +315,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Records the trajectories before the first known one. No table had room for them when their records were first
-    /// read, after a crash, so that none was seen; once a later record is damaged, there is room.
+    /// Records the trajectories before the first known one. They were never seen: no table had room for them when a
+    /// start after a crash first read the records. Damage to a later record makes room.
     fn enter_at_the_front(&mut self, placed: &[&Trajectory]) -> Checked {
         let known = placed.iter().position(|held| self.stored.contains_key(&held.id()));
         for &trajectory in placed[..known.unwrap_or(0)].iter().rev() {
@@ -342,7 +342,7 @@ impl Oracle {
         self.sequence.push_back(id);
         let before = self.stored.insert(id, Stored { content, gone: [false; TABLES], damaged: false });
         if before.is_some() {
-            // The damaged record is read again if its bit flips back.
+            // The damaged record is read again if the bit flips back.
             self.offered.insert(id, offered);
         }
         Ok(())
@@ -359,8 +359,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that everything acknowledged since the last check has entered the tables, and forgets what all tables
-    /// have removed.
+    /// Checks that everything acknowledged since the last check has entered the tables. Forgets trajectories that all
+    /// tables have removed.
     pub(crate) fn check_fresh(&mut self) -> Checked {
         for id in std::mem::take(&mut self.fresh) {
             if !self.stored.contains_key(&id) {
@@ -374,7 +374,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Forgets what only the process in memory held.
+    /// Forgets state that the process only held in memory.
     pub(crate) fn crashed(&mut self) {
         self.fresh.clear();
         self.quarantine.values_mut().for_each(Durable::crashed);
@@ -382,8 +382,8 @@ impl Oracle {
         self.top = self.top.filter(|top| top.durable);
     }
 
-    /// Returns the oracle of a disk that was restored from a copy, whose promises were `self`: what was sent later may
-    /// be sent again.
+    /// Returns the oracle of a disk restored from a copy. `self` holds the promises of the copy; content that was sent
+    /// later may be sent again.
     pub(crate) fn restored(mut self, later: &Self) -> Self {
         self.crashed();
         for content in later.offered.values().flatten().chain(later.stored.values().map(|stored| &stored.content)) {
@@ -392,8 +392,8 @@ impl Oracle {
         self
     }
 
-    /// Returns the oracle of a log that ends between two states, of which the promises were `self` and `later`: what
-    /// the first one holds, and whatever the second one has added or changed.
+    /// Returns the oracle of a log that ends between two states with the promises `self` and `later`: the content of
+    /// the first, and possibly additions and changes of the second.
     pub(crate) fn between(mut self, later: &Self) -> Self {
         self = self.restored(later);
         for (suspect, state) in &later.quarantine {
@@ -439,7 +439,7 @@ impl Oracle {
     }
 }
 
-/// Returns true if two trajectories are the same episode, whatever searched it.
+/// Returns true if two trajectories are the same episode, even with different searches.
 pub(crate) fn same_episode(a: &Trajectory, b: &Trajectory) -> bool {
     a == b || a.revised_by(b).is_ok()
 }
@@ -461,7 +461,7 @@ mod tests {
         game(id, serial, WeightsVersion(1), Items::Some, &mut ChaCha8Rng::seed_from_u64(1))
     }
 
-    /// Returns an oracle of two games in the tables, of which the record of the first was damaged and lost.
+    /// Returns an oracle with two games in the tables; the record of the first was damaged and lost.
     fn of_two_games(first: &Trajectory, second: &Trajectory) -> Oracle {
         let mut oracle = Oracle::default();
         for game in [first, second] {

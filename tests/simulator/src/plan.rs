@@ -1,37 +1,37 @@
-//! The steps of a run, derived from its seed.
+//! The steps of a run, derived from the seed.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The number of steps of a plan.
+/// Number of steps in a plan.
 pub const STEPS: usize = 600;
 
-/// One step: what happens, and the seed of everything random in it. A step does not depend on those before it, so that
+/// One step: the kind of event, and the seed for all randomness in it. A step does not depend on earlier steps, so that
 /// a plan remains a plan when steps are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What happens.
+    /// Kind of event.
     pub kind: Kind,
-    /// The seed of the random numbers of this step.
+    /// Seed of the random numbers in this step.
     pub salt: u64,
 }
 
-/// What happens in a step.
+/// Kind of event in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// An actor finishes a game.
     Play,
-    /// All clients look at their streams and at the time.
+    /// All clients check streams and time.
     Look,
     /// The bus delivers some messages of one stream.
     Deliver,
     /// The log commits some entries.
     Commit,
-    /// The log commits some entries, and the process ends in the middle of it.
+    /// The log commits some entries, and the process stops in the middle of it.
     CommitAndCrash,
     /// The learner gives credit.
     Learn,
-    /// The server's periodic work.
+    /// The server does the periodic work.
     Tick,
     /// Time passes.
     Wait,
@@ -41,23 +41,23 @@ pub enum Kind {
     Revise,
     /// Priorities are updated.
     Prioritise,
-    /// The item of the highest priority is drawn.
+    /// The item with the highest priority is drawn.
     Probe,
     /// A stream breaks on one side or on both.
     CutStream,
-    /// The process of the server ends.
+    /// The process of the server stops.
     CrashServer,
     /// The machine of the server loses power.
     LosePower,
-    /// The server drains and ends.
+    /// The server drains and stops.
     DrainServer,
     /// The server starts, if it is down.
     StartServer,
-    /// The process of an actor ends.
+    /// The process of an actor stops.
     CrashActor,
-    /// An actor drains and ends.
+    /// An actor drains and stops.
     DrainActor,
-    /// An actor ends and loses its home.
+    /// An actor stops and loses the files of its home.
     LoseHome,
     /// The server's disk has little room.
     FillDisk,
@@ -67,7 +67,7 @@ pub enum Kind {
     FailDisk,
     /// The server's disk recovers.
     HealDisk,
-    /// One byte on the server's disk changes, and the process restarts.
+    /// A bit on the server's disk flips, or a bit in every head, and the process restarts.
     Rot,
     /// The server's files are copied elsewhere.
     Snapshot,
@@ -77,11 +77,11 @@ pub enum Kind {
     Archive,
     /// The wall clock of the server's machine jumps.
     JumpClock,
-    /// A hostile client does its worst.
+    /// A hostile client makes a random attack.
     Attack,
 }
 
-/// Every kind with its weight, and true if a seed may leave it out.
+/// Every kind with weight and presence.
 const WEIGHTS: [(Kind, u32, Presence); 30] = [
     (Kind::Play, 180, Presence::Always),
     (Kind::Look, 60, Presence::Always),
@@ -118,7 +118,7 @@ const WEIGHTS: [(Kind, u32, Presence); 30] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Always,
-    /// A seed may leave the kind out, or make it frequent: rare combinations then occur in some seed.
+    /// A seed may omit the kind, or make it frequent: rare combinations then occur in some seed.
     Varies,
 }
 

@@ -1,4 +1,4 @@
-//! Planted bugs: each defect of the server is found within the number of seeds that stands beside it.
+//! Planted bugs: each defect of the server is found within the stated number of seeds.
 
 use replay_server::defect::Defect;
 
@@ -6,7 +6,7 @@ use crate::oracle::Promise;
 use crate::plan::plan;
 use crate::run::{Story, run_with};
 
-/// Asserts that one of the first `seeds` seeds finds the defect, by one of these promises.
+/// Asserts that the first `seeds` seeds find the defect, as a violation of one of these promises.
 fn is_found(defect: Defect, seeds: u64, promises: &[Promise]) {
     is_found_by(defect, 0..seeds, promises);
 }
@@ -112,7 +112,7 @@ fn stored_trajectories_without_items_are_found() {
 
 #[test]
 fn growth_of_tables_over_the_memory_limit_is_found() {
-    // Only seeds with a tight limit can find it; about one in seventy of them does.
+    // Only seeds with a tight limit can find it; about one in seventy of these does.
     is_found_by(Defect::GrowthNotCounted, (3..4000).step_by(4), &[Promise::Memory]);
 }
 

@@ -10,37 +10,37 @@ use crate::plan::Step;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// The result of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The first broken promise, if there is one.
     pub violation: Option<Violation>,
-    /// The digest of everything that happened.
+    /// Digest of everything that happened.
     pub digest: blake3::Hash,
-    /// The number of events.
+    /// Number of events.
     pub events: u64,
-    /// How often each branch was taken.
+    /// Counts of taken branches.
     pub fired: BTreeMap<&'static str, u64>,
-    /// The events as sentences, if they were asked for.
+    /// The events as sentences, if requested.
     pub story: Vec<String>,
 }
 
-/// Whether a run keeps its events as sentences.
+/// Storage of a run's events as sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
-    /// Keeps them.
+    /// Keeps the sentences.
     Kept,
-    /// Drops them.
+    /// Drops the sentences.
     Dropped,
 }
 
-/// Executes the steps of a plan in the world of a seed, and then the end without faults.
+/// Executes the steps of a plan in the world of a seed, then the final part without faults.
 #[must_use]
 pub fn run(seed: u64, steps: &[Step], story: Story) -> Outcome {
     run_with(seed, steps, story, None)
 }
 
-/// Does what [`run`] does, with a defect of the server.
+/// As [`run`], with a planted defect of the server.
 #[must_use]
 pub fn run_with(seed: u64, steps: &[Step], story: Story, defect: Option<Defect>) -> Outcome {
     let trace = if story == Story::Kept { Trace::with_story() } else { Trace::default() };
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::plan::{STEPS, plan};
 
-    /// The seeds that every run of the tests executes: a minute on one core.
+    /// Number of seeds in every test run: a minute on one core.
     const SEEDS_IN_CI: u64 = 60;
 
     #[test]

@@ -1,5 +1,4 @@
-//! The server's side of a sample stream: the order of messages is that of the real server, the rest a model of its
-//! handler.
+//! Server side of a sample stream. The message order is the real server's; the rest is a model of the handler.
 
 use std::collections::VecDeque;
 
@@ -16,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::content::GAME;
 use crate::settings::GREATEST;
 
-/// The maximum number of unsent reasons for waiting.
+/// Maximum number of unsent reasons for waiting.
 const REASONS_MAX: usize = 16;
 
 /// A stream of one sampler.
@@ -29,18 +28,18 @@ pub(crate) struct SampleStream {
     requested: u32,
 }
 
-/// What a message asks of the server.
+/// Work that a message requests from the server.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// Check the size of a batch of this table.
+    /// A table and a batch size to check.
     pub(crate) check: Option<(TableIndex, u64)>,
-    /// The newest weights version.
+    /// The latest weights version.
     pub(crate) newest: Option<WeightsVersion>,
-    /// The table, the batches to draw and the items of each.
+    /// A table, the number of batches to draw, and items per batch.
     pub(crate) draw: Option<(TableIndex, u32, u64)>,
 }
 
-/// An answer of the table service on its way to the client.
+/// A response of the table service on the way to the client.
 #[derive(Debug)]
 pub(crate) enum Answered {
     Batch(Vec<Drawn>, VecDeque<v1::SampleResponse>),
@@ -54,7 +53,7 @@ impl SampleStream {
         Self { order: SampleOrder::new(GAME), query: None, reply, replies, requested: 0 }
     }
 
-    /// Takes a message; the error ends the stream.
+    /// Takes a message; an error ends the stream.
     pub(crate) fn receive(&mut self, message: v1::SampleRequest) -> Result<Asked, String> {
         match self.order.receive(message).map_err(|fault| fault.to_string())? {
             Message::Open(query) => {
@@ -80,7 +79,7 @@ impl SampleStream {
         self.reply.clone()
     }
 
-    /// Returns the next answer of the table service.
+    /// Returns the next response of the table service.
     pub(crate) fn poll(&mut self) -> Option<Answered> {
         Some(match self.replies.try_recv().ok()? {
             Sampled::Waiting(reason) => Answered::Waiting(Box::new(convert::waiting_to_wire(reason))),

@@ -1,4 +1,4 @@
-//! The second replay server: real tables, log and streams on a disk that works. Actors use it while the first one is
+//! The second replay server: real tables, log and streams on a disk that works. Actors use it while the first server is
 //! away.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,17 +29,17 @@ use crate::oracle::{Checked, HOSTILE, Promise, broken, same_episode};
 use crate::settings::HEARTBEAT;
 use crate::world::World;
 
-/// The time for which the first server may be away before an actor uses the second one.
+/// Time for which the first server may be away before an actor uses the second.
 pub(crate) const AWAY_MAX: Duration = Duration::from_secs(5);
 
-/// The time from the last sign of a server that stores to the acknowledgement of a game by the other one: the limit,
-/// a heartbeat until silence counts, a second until the log counts as stalled, and another one for the new stream.
+/// Maximum time from the last sign that one server stores to the acknowledgement of a game by the other. It covers the
+/// limit, a heartbeat until silence counts, a second until the log counts as stalled, and a second for the new stream.
 const FAILOVER_MAX: Duration = Duration::from_secs(9);
 
-/// The virtual time between two rounds of an outage.
+/// Virtual time between two rounds of an outage.
 const ROUND_OF_OUTAGE: Duration = Duration::from_millis(100);
 
-/// The second server, which never ends.
+/// The second server, which never stops.
 pub(crate) struct Second {
     settings: Settings,
     disk: PowerDisk,
@@ -48,13 +48,13 @@ pub(crate) struct Second {
     committer: Committer<PowerDisk>,
     actors: Actors,
     inserts: BTreeMap<StreamId, InsertCall>,
-    /// What it has acknowledged.
+    /// Acknowledged trajectories.
     acknowledged: BTreeMap<TrajectoryId, Trajectory>,
-    /// What of it was acknowledged as new; of two streams that wait for one answer, one receives `DUPLICATE`.
+    /// Trajectories acknowledged as new. If two streams wait for the same trajectory, one receives `DUPLICATE`.
     new: BTreeSet<TrajectoryId>,
 }
 
-/// How a server stops storing.
+/// Way in which a server stops storing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outage {
     DiskFull,
@@ -87,7 +87,7 @@ impl Second {
     pub(crate) fn new(seed: u64, now: Instant) -> Self {
         let mut config = Config::default();
         GAME.clone_into(&mut config.run.game);
-        // No limiter blocks it, and it removes nothing.
+        // No limiter blocks the server, and it removes nothing.
         config.replay.main.error_items = 1e12;
         let settings = config.settings().expect("the settings are valid");
         let settings = Settings { heartbeat: HEARTBEAT, limits: LIMITS, ..settings };
@@ -100,7 +100,7 @@ impl Second {
         answer.try_recv().ok()
     }
 
-    /// Takes a message; returns the response, or the reason for which the stream ends.
+    /// Takes a message; returns the response, or the reason why the stream ends.
     fn receive(&mut self, id: StreamId, bytes: &[u8], now: Instant) -> Result<Option<v1::InsertResponse>, String> {
         let new = || InsertCall::new(&self.settings, self.actors.clone(), now);
         let call = self.inserts.entry(id).or_insert_with(new);
@@ -120,7 +120,7 @@ impl Second {
         }
     }
 
-    /// Stores everything in flight, and returns the answers.
+    /// Stores everything in flight, and returns the responses.
     fn store(&mut self, now: Instant) -> Vec<(StreamId, Answered)> {
         self.log.try_iter().for_each(|command| self.committer.take(command));
         let mut events = Vec::new();
@@ -157,13 +157,13 @@ impl World {
         }
     }
 
-    /// Lets the second server store what it has received, and report why the rest waits.
+    /// Lets the second server store received trajectories, and report why the rest waits.
     pub(crate) fn turn_second(&mut self) -> Checked {
         let now = self.instant();
         for (id, answered) in self.second.store(now) {
             let Answered::Promise(promise, trajectory, received, response) = answered else { continue };
             let Some(received) = received.filter(|received| received.full_steps() > 0) else {
-                // Without items it is acknowledged as new each time, and not stored.
+                // A trajectory without items is acknowledged as new each time, and not stored.
                 self.second_sends(id, Some(response));
                 continue;
             };
@@ -196,8 +196,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the first server store nothing, in one of three ways, until every actor has a game stored by the second
-    /// one.
+    /// Stops the first server from storing, in one of three ways, until the second server has stored a game of every
+    /// actor.
     pub(crate) fn outage(&mut self) -> Checked {
         let outage = [Outage::DiskFull, Outage::SyncsFail, Outage::LogHangs][self.rng.random_range(0..3_usize)];
         self.note("outage", format!("the first server stores nothing: {outage:?}"));
@@ -244,7 +244,7 @@ impl World {
         broken(Promise::Liveness, what)
     }
 
-    /// Checks that the second server holds all that it has acknowledged after it has lost power, and that no game
+    /// Checks that after a power loss the second server holds everything that it has acknowledged, and that no game
     /// counts on both servers.
     pub(crate) fn check_second(&mut self) -> Checked {
         self.second.disk.lose_power();

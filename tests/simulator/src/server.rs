@@ -1,4 +1,4 @@
-//! The process of the server: table service, log and streams, stepped by the world.
+//! The server process: table service, log and streams, stepped by the world.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -32,28 +32,28 @@ use crate::world::World;
 pub(crate) struct Server {
     pub(crate) tables: TableService,
     commands: Receiver<LogCommand>,
-    /// What the log has not taken yet.
+    /// Commands that the log has not taken yet.
     pub(crate) queue: VecDeque<LogCommand>,
     pub(crate) committer: Committer<PowerDisk>,
     actors: Actors,
     pub(crate) inserts: BTreeMap<StreamId, InsertCall>,
     pub(crate) samples: BTreeMap<StreamId, SampleStream>,
     pub(crate) calls: Vec<Call>,
-    /// The items of the trajectories between the tables and the disk.
+    /// Items of the trajectories between the tables and the disk.
     pub(crate) in_log_items: u64,
-    /// For each update of priorities on its way to the log, the number of items that it changed.
+    /// Number of changed items for each priority update on the way to the log.
     pub(crate) updated: VecDeque<u64>,
-    /// The sizes of what is in the log, oldest first, each with the trajectory that it stores.
+    /// Sizes of the log entries, oldest first, with the stored trajectory.
     pub(crate) sizes: VecDeque<(Option<experience::TrajectoryId>, u64)>,
-    /// The number of trajectories that the tables have given up for memory.
+    /// Number of trajectories that the tables have evicted for memory.
     pub(crate) evicted: u64,
-    /// The settings in force of each table, once they were asked for: a third of the time of a run.
+    /// Cached settings in force of each table; reading them would take a third of the run time.
     settings: [Option<BTreeMap<String, String>>; TABLES],
     pub(crate) draining: bool,
 }
 
 impl Server {
-    /// Returns what the table service has sent to the log since the last call.
+    /// Returns the commands that the table service has sent to the log since the last call.
     pub(crate) fn sent(&mut self) -> Vec<LogCommand> {
         self.commands.try_iter().collect()
     }
@@ -124,7 +124,7 @@ impl World {
         self.check_start(bytes)
     }
 
-    /// Ends the process of the server.
+    /// Stops the process of the server.
     pub(crate) fn crash(&mut self, how: &'static str) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Ends the process after it has drained.
+    /// Stops the process after it has drained.
     pub(crate) fn drain_server(&mut self) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -198,7 +198,7 @@ impl World {
         self.check_apply()
     }
 
-    /// Applies a command that is answered at once.
+    /// Applies a command that responds at once.
     pub(crate) fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
         let (reply, mut answer) = oneshot::channel();
         let now = self.instant();
@@ -253,7 +253,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a response of an insert stream to its client.
+    /// Sends a response of an insert stream to the client.
     fn respond(&mut self, id: StreamId, response: impl FnOnce(&InsertCall) -> Option<v1::InsertResponse>) {
         let call = self.server.as_ref().and_then(|server| server.inserts.get(&id));
         if let Some(response) = call.and_then(response) {
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// Ends an insert stream whose end is reached.
+    /// Ends an insert stream that is done.
     pub(crate) fn end_if_done(&mut self, id: StreamId) {
         let call = self.server.as_ref().and_then(|server| server.inserts.get(&id));
         if let Some(end) = call.and_then(|call| call.stream.end()) {
@@ -271,8 +271,8 @@ impl World {
         }
     }
 
-    /// Makes the checks of leases that are due: silent clients lose their streams, the others receive the reason for
-    /// which inserts wait.
+    /// Makes the lease checks that are due: silent clients lose their streams, and all other clients receive the reason
+    /// why inserts wait.
     fn look_at_inserts(&mut self) {
         let now = self.instant();
         let Some(server) = &self.server else { return };
@@ -323,7 +323,7 @@ impl World {
         Ok(())
     }
 
-    /// The server's periodic work.
+    /// Does the periodic work of the server.
     pub(crate) fn tick(&mut self) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -344,7 +344,7 @@ impl World {
         Some(settings)
     }
 
-    /// Returns a number of the settings in force.
+    /// Returns the value of a numeric setting in force.
     pub(crate) fn setting(&mut self, table: TableIndex, key: &str) -> f64 {
         self.settings_in_force(table);
         let settings = self.server.as_ref().and_then(|server| server.settings[table.0].as_ref());

@@ -1,4 +1,4 @@
-//! The settings of the simulated server, small enough that a short run reaches every bound.
+//! Settings of the simulated server, small enough that a short run reaches every bound.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use replay_server::{Config, Settings};
 
 use crate::content::{GAME, LIMITS};
 
-/// The memory limits of the server, in bytes, of which a seed has one: several times what honest clients fill, and a
-/// limit at which full tables make room.
+/// Memory limits of the server, in bytes; a seed uses one of them. Three are several times what honest clients fill,
+/// and one is a limit at which full tables make room.
 const MEMORY_BYTES_MAX: [u64; 4] = [120_000, 120_000, 120_000, 36_000];
 
-/// The size at which a segment is closed, in bytes.
+/// Size at which a segment is closed, in bytes.
 pub(crate) const SEGMENT_BYTES: u64 = 3_000;
 
-/// The bounds of the ids seen: enough for all actors, and for as many epochs of each as a run has.
+/// Bounds on the ids seen: enough for all actors, and for all epochs of each actor in a run.
 pub(crate) const SEEN: SeenLimits = SeenLimits { actors_max: 32, intervals: 128, actor_intervals_min: 8 };
 
-/// The heartbeat interval of actors.
+/// Heartbeat interval of actors.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// The name of the table whose first draw is the item of the highest priority.
+/// Name of the table that draws the item with the highest priority first.
 pub(crate) const GREATEST: &str = "greatest";
 
-/// The window of that table, in items.
+/// Window of the table `greatest`, in items.
 pub(crate) const WINDOW_ITEMS: usize = 90;
 
 /// Returns the settings of a seed.
@@ -52,6 +52,6 @@ pub(crate) fn settings(seed: u64) -> Settings {
     // The remainder is an index.
     config.replay.memory_bytes_max = MEMORY_BYTES_MAX[(seed % MEMORY_BYTES_MAX.len() as u64) as usize];
     let settings = config.settings().expect("the settings are valid");
-    // The size of a segment is below the minimum of the configuration.
+    // The segment size is below the minimum of the configuration.
     Settings { segment_bytes: SEGMENT_BYTES, heartbeat: HEARTBEAT, limits: LIMITS, seen: SEEN, ..settings }
 }

@@ -1,4 +1,4 @@
-//! The end of a run: all faults stop, and every honest actor must make progress.
+//! The final part of a run: all faults stop, and every honest actor must make progress.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::content::Items;
 use crate::oracle::{Checked, Promise, broken};
 use crate::world::World;
 
-/// The virtual time between two rounds.
+/// Virtual time between two rounds.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// The virtual time within which a new game of every honest actor must become a sample, in rounds: a minute.
+/// Virtual time limit for a new game of every honest actor to become a sample, in rounds: a minute.
 const ROUNDS_MAX: usize = 3_000;
 
 impl World {

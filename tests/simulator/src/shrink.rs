@@ -6,8 +6,8 @@ use replay_server::defect::Defect;
 
 use crate::run::{Story, run_with};
 
-/// Returns a shorter plan that breaks the same promise: no single step of it can be removed. At most `runs_max` runs
-/// are made.
+/// Returns a shorter plan that breaks the same promise and from which no single step can be removed. Makes at most
+/// `runs_max` runs.
 #[must_use]
 pub fn shrink(seed: u64, steps: &[Step], promise: Promise, defect: Option<Defect>, runs_max: usize) -> Vec<Step> {
     let mut runs = 0;

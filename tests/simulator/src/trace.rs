@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// What happened in a run: its digest, how often each branch was taken, and on request the story.
+/// Record of a run: digest, counts of taken branches, and on request the story.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     hasher: blake3::Hasher,

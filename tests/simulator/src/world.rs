@@ -1,4 +1,4 @@
-//! The world of a run: the server with its disk, its clients, the network between them and the time.
+//! The world of a run: the server with a disk, clients, network and time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,24 +21,24 @@ use crate::server::Server;
 use crate::settings::settings;
 use crate::trace::Trace;
 
-/// The wall clock at the start of every run, in milliseconds since 1970.
+/// Wall clock at the start of every run, in milliseconds since 1970.
 const START_UNIX_MS: u64 = 1_700_000_000_000;
 
-/// The packets that one step of delivery delivers at most.
+/// Maximum packets per delivery step.
 const DELIVERIES_MAX: usize = 24;
 
-/// The world.
+/// State of a simulated run.
 pub struct World {
     pub(crate) settings: Settings,
-    /// The planted defect, if there is one.
+    /// Planted defect, if there is one.
     pub(crate) defect: Option<Defect>,
     pub(crate) trace: Trace,
-    /// The random numbers of the current step.
+    /// Random numbers of the current step.
     pub(crate) rng: ChaCha8Rng,
-    /// The virtual time since the start of the run, in nanoseconds.
+    /// Virtual time since the start of the run, in nanoseconds.
     pub(crate) now_ns: u64,
     base: Instant,
-    /// The difference of the wall clock from the virtual time, in milliseconds.
+    /// Offset of the wall clock from virtual time, in milliseconds.
     pub(crate) wall_offset_ms: i64,
     pub(crate) disk: PowerDisk,
     pub(crate) faults: Faults,
@@ -49,16 +49,16 @@ pub struct World {
     pub(crate) actors: Vec<Actor>,
     pub(crate) learner: Learner,
     pub(crate) oracle: Oracle,
-    /// The last copy of the server's files, with what was promised by then.
+    /// Last copy of the server's files, with the promises at that time.
     pub(crate) snapshot: Option<(BTreeMap<String, Vec<u8>>, Oracle)>,
-    /// The number of the last game of any actor.
+    /// Number of the last game of any actor.
     pub(crate) serial: u32,
     pub(crate) newest: WeightsVersion,
-    /// The sequence of the next trajectory of each hostile actor.
+    /// Sequence number of the next trajectory, per hostile actor.
     pub(crate) hostile_next: [u64; 4],
-    /// The priority of the next item that must be drawn first.
+    /// Priority of the next item that must be drawn first.
     pub(crate) next_priority: f64,
-    /// The flipped bits of heads: file, offset and bits.
+    /// Flipped bits of heads: file, offset and bits.
     pub(crate) head_damage: Vec<(String, usize, u8)>,
     /// True while a slow disk makes each commit take long.
     pub(crate) is_slow: bool,
@@ -98,12 +98,12 @@ impl World {
         }
     }
 
-    /// The virtual time as the server's clock.
+    /// Returns the virtual time as the server's clock.
     pub(crate) fn instant(&self) -> Instant {
         self.base + Duration::from_nanos(self.now_ns)
     }
 
-    /// The wall clock, in milliseconds since 1970.
+    /// Returns the wall clock, in milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> u64 {
         (START_UNIX_MS + self.now_ns / 1_000_000).saturating_add_signed(self.wall_offset_ms)
     }
@@ -209,7 +209,7 @@ impl World {
         Ok(())
     }
 
-    /// Delivers everything that is on its way, and what is sent in response.
+    /// Delivers all packets in transit, and the packets sent in response.
     pub(crate) fn deliver_all(&mut self) -> Checked {
         while let Some(arrival) = self.bus.deliver(&mut self.rng) {
             self.arrive(arrival)?;
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Lets every client look at the time and at its streams.
+    /// Lets every client check the time and its streams.
     pub(crate) fn look(&mut self) -> Checked {
         for index in 0..self.actors.len() {
             self.pump(index);

@@ -1,22 +1,22 @@
-//! Control groups of version 1, below those of the test itself.
+//! Control groups of version 1, below the groups of the test itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 
-/// The group of one process, until this is dropped.
+/// The group of one process; removed on drop.
 #[derive(Debug)]
 pub(super) struct Group(PathBuf);
 
 impl Group {
-    /// Creates a group of a controller.
+    /// Creates a group in the hierarchy of a controller.
     ///
     /// # Errors
     /// The machine has no such controller of version 1, or this user may not make groups.
     pub(super) fn new(controller: &str, name: &str) -> anyhow::Result<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").context("read the own control groups")?;
-        // A line is a number, the controllers with commas between them, and the path.
+        // A line is a number, the controllers separated by commas, and the path.
         let path = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         let mut path = path.filter(|(controllers, _)| controllers.split(',').any(|one| one == controller));
         let (_, path) = path.next().ok_or_else(|| anyhow!("there is no controller {controller} of version 1"))?;
@@ -47,7 +47,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // This fails while a process is left in the group, which then stays.
+        // Fails while a process is left in the group, which then stays.
         let _ = fs::remove_dir(&self.0);
     }
 }

@@ -1,7 +1,8 @@
-//! Checks the histories of clients against the lists of what the replay servers hold. Every function is pure.
+//! Checks the histories of clients against the contents of the replay servers. Every function is pure.
 //!
-//! A replay server is checked as a set: what an insert was acknowledged for is in every later list, and what no client
-//! has inserted is in none. The weights are checked as a register whose versions only grow, and never change.
+//! A replay server is checked as a set: an acknowledged trajectory is in every later list, and a trajectory that no
+//! client has inserted is in none. The weights are checked as a register with versions that only grow, and never
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,23 +11,23 @@ use experience::TrajectoryId;
 
 use super::history::{Call, Disturbance, Inserted, Operation};
 
-/// The first id of a client that records its inserts; actors of the fleet have lower ones.
+/// First id of a client that records inserts; actors of the fleet have lower ids.
 pub const FIRST_WITNESS: u64 = 1_000;
 
-/// A list of the ids that a replay server holds, and the times of its request and its answer.
+/// A list of the ids that a replay server holds, with the times of request and response.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// The number of the replay server.
+    /// Number of the replay server.
     pub server: u8,
-    /// The time just before the request.
+    /// Time just before the request.
     pub invoked: Duration,
-    /// The time just after the answer.
+    /// Time just after the response.
     pub returned: Duration,
-    /// The ids.
+    /// Ids in the list.
     pub ids: Vec<TrajectoryId>,
 }
 
-/// Returns the violations of a list: ids that it lacks, has twice, or has although they were never inserted there.
+/// Returns the violations of a list: missing ids, repeated ids, and ids that were never inserted into this server.
 #[must_use]
 pub fn violations_of_listing(history: &[Operation], listing: &Listing) -> Vec<String> {
     let &Listing { server, invoked, returned, ref ids } = listing;
@@ -52,8 +53,7 @@ pub fn violations_of_listing(history: &[Operation], listing: &Listing) -> Vec<St
     found
 }
 
-/// Returns the violations of a whole run: of the last lists, of the answers to inserts, of samples, of requests and of
-/// weights.
+/// Returns the violations of a whole run, in the last lists, insert responses, samples, requests and weights.
 #[must_use]
 pub fn violations(history: &[Operation], last: &[Listing], disturbances: &[Disturbance]) -> Vec<String> {
     let mut found: Vec<String> = last.iter().flat_map(|listing| violations_of_listing(history, listing)).collect();
@@ -65,7 +65,7 @@ pub fn violations(history: &[Operation], last: &[Listing], disturbances: &[Distu
     found
 }
 
-/// An id belongs to one replay server.
+/// Checks that an id belongs to one replay server.
 fn held_twice(last: &[Listing]) -> Vec<String> {
     let mut servers = BTreeMap::new();
     let all = last.iter().flat_map(|listing| listing.ids.iter().map(move |id| (*id, listing.server)));
@@ -76,7 +76,8 @@ fn held_twice(last: &[Listing]) -> Vec<String> {
     .collect()
 }
 
-/// An id is new once. Nothing valid is refused, and no client sends an id that another has used.
+/// Checks that an id is new only once, that nothing valid is refused, and that no client sends an id that another has
+/// used.
 fn wrong_answers(history: &[Operation]) -> Vec<String> {
     let mut found = Vec::new();
     let mut stored: BTreeMap<TrajectoryId, Vec<Inserted>> = BTreeMap::new();
@@ -101,7 +102,7 @@ fn wrong_answers(history: &[Operation]) -> Vec<String> {
     found
 }
 
-/// A sample is of a trajectory that was inserted there before, and that is still there at the end.
+/// Checks that each sampled trajectory was inserted into the same server before, and is still there at the end.
 fn wrong_samples(history: &[Operation], last: &[Listing]) -> Vec<String> {
     let mut found = BTreeSet::new();
     let held: BTreeSet<(u8, TrajectoryId)> =
@@ -126,7 +127,7 @@ fn wrong_samples(history: &[Operation], last: &[Listing]) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Requests for statistics and weights fail only while a fault disturbs them.
+/// Checks that requests for statistics and weights fail only while a fault disturbs them.
 fn failed_requests(history: &[Operation], disturbances: &[Disturbance]) -> Vec<String> {
     let mut found = Vec::new();
     for operation in history {
@@ -144,8 +145,9 @@ fn failed_requests(history: &[Operation], disturbances: &[Disturbance]) -> Vec<S
     found
 }
 
-/// A reader never receives an older version than before, nor one that is not published; a new subscription never
-/// receives an older one than any call had returned before; and a version always has the same bytes.
+/// Checks the versions that readers receive. A reader never receives an older version than before, or an unpublished
+/// version. A new subscription never receives an older version than any earlier call returned. A version always has the
+/// same bytes.
 fn wrong_weights(history: &[Operation]) -> Vec<String> {
     let mut found = Vec::new();
     let mut by_client: BTreeMap<&str, u64> = BTreeMap::new();
@@ -233,11 +235,11 @@ mod tests {
             insert(4, Some(5), 0, Some(Inserted::Duplicate)),
             insert(4, None, 2, None),
             insert(4, None, 3, None),
-            // It may be sampled before its acknowledgement.
+            // It may be sampled before the acknowledgement.
             sample(0, 0, 0),
             weights("old", 1, 3),
             weights("new", 2, 3),
-            // The follower may lag behind a new subscription.
+            // The follower may lag a new subscription.
             weights("follower", 4, 2),
             weights("follower", 6, 4),
         ];
@@ -248,7 +250,7 @@ mod tests {
     fn an_acknowledged_insert_that_is_not_held_is_lost() {
         let history = [insert(0, Some(1), 0, Some(Inserted::Stored)), insert(0, Some(1), 1, Some(Inserted::New))];
         violates("0 was acknowledged by 0, and is lost", &history, &lists(10, [&[1], &[]]));
-        // A list that was requested before the acknowledgement may lack it.
+        // A list that was requested before the acknowledgement may lack the id.
         assert_eq!(violations_of_listing(&history, &lists(0, [&[], &[]])[0]), [""; 0]);
     }
 

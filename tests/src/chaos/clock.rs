@@ -1,5 +1,5 @@
-//! Clocks of a process that differ from those of the machine: its wall clock by libfaketime, its monotonic clock by a
-//! time namespace.
+//! Clocks of a process that differ from the machine: the wall clock with libfaketime, the monotonic clock with a time
+//! namespace.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,10 +10,10 @@ use anyhow::Context;
 
 use crate::process::{Process, run};
 
-/// The least value of a monotonic clock that is set back, in seconds: the system refuses one below zero.
+/// Minimum value of a monotonic clock that is set back, in seconds: the system refuses a value below zero.
 const MONOTONIC_SECONDS_MIN: i64 = 60;
 
-/// Returns the path of libfaketime where Debian installs it.
+/// Returns the path of libfaketime as installed on Debian.
 pub(super) fn library() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let paths = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
@@ -27,7 +27,7 @@ pub(super) fn has_namespaces() -> bool {
     uptime.split('.').next().and_then(|seconds| seconds.parse().ok()).is_some_and(|seconds: u64| seconds >= 1_000_000)
 }
 
-/// Starts the process with a monotonic clock that is off by `seconds`, from its next start on.
+/// Starts the process with a monotonic clock that is off by `seconds`, from the next start on.
 pub(super) fn set_monotonic(process: &mut Process, seconds: i64) -> anyhow::Result<()> {
     let uptime = fs::read_to_string("/proc/uptime").context("read the uptime")?;
     let uptime = uptime.split('.').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
@@ -35,22 +35,22 @@ pub(super) fn set_monotonic(process: &mut Process, seconds: i64) -> anyhow::Resu
     Ok(())
 }
 
-/// The command line that starts a program with other monotonic clocks.
+/// Returns the command line that starts a program with shifted monotonic clocks.
 fn shift(seconds: i64) -> Vec<OsString> {
     let seconds = seconds.to_string();
     ["unshare", "--time", "--monotonic", &seconds, "--boottime", &seconds].map(OsString::from).to_vec()
 }
 
-/// The wall clock of a process.
+/// Wall clock of a process.
 #[derive(Debug)]
 pub(super) struct WallClock(PathBuf);
 
 impl WallClock {
-    /// Makes the process read its wall clock through the library, by the file `path`.
+    /// Makes the process read the wall clock through the library, which uses the file `path`.
     pub(super) fn of(process: &mut Process, library: &Path, path: PathBuf) -> anyhow::Result<Self> {
         process.set("LD_PRELOAD", library);
         process.set("FAKETIME_TIMESTAMP_FILE", &path);
-        // Only the wall clock jumps, and only for the process itself, not in the times of files.
+        // Only the wall clock jumps, and only for the process itself, not in file times.
         process.set("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         process.set("NO_FAKE_STAT", "1");
         process.set("FAKETIME_CACHE_DURATION", "1");
@@ -59,7 +59,7 @@ impl WallClock {
         Ok(clock)
     }
 
-    /// Sets the clock to `seconds` after that of the machine, within a second.
+    /// Sets the clock to `seconds` ahead of the machine, within a second.
     pub(super) fn set(&self, seconds: i64) -> anyhow::Result<()> {
         // The library reads the file at any time, so it is replaced.
         let new = self.0.with_extension("new");

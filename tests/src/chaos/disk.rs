@@ -16,17 +16,17 @@ use crate::process::run;
 /// Reads and writes per second of a slow disk; a sync needs about two.
 const SLOW_OPERATIONS: u32 = 4;
 const FILLER: &str = "filler";
-/// Freezes the file system until the standard input ends: a test that is killed leaves nothing frozen, which would keep
-/// processes from ending.
+/// Freezes the file system until standard input closes. A killed test thus leaves nothing frozen, which would keep
+/// processes from exiting.
 const FREEZE: &str = r#"trap "" INT TERM; fsfreeze --freeze "$0" && echo frozen; read line; fsfreeze --unfreeze "$0""#;
 
-/// A mounted disk, until this is dropped.
+/// A mounted disk; unmounted on drop.
 #[derive(Debug)]
 pub(super) struct Disk {
     folder: PathBuf,
-    /// The group of a process on a slow disk; `None` if there are no groups for block devices.
+    /// Group of a process on a slow disk; `None` if there are no groups for block devices.
     group: Option<Group>,
-    /// The process that keeps the disk frozen.
+    /// Process that keeps the disk frozen.
     freezer: Option<Child>,
 }
 
@@ -46,8 +46,8 @@ impl Disk {
         Ok(Self { folder, group, freezer: None })
     }
 
-    /// Gives the calling thread, and the threads and processes that it starts afterwards, mounts of their own: the
-    /// system unmounts the disks when the last of them has ended, also if the test is killed.
+    /// Gives the calling thread a private mount namespace, along with the threads and processes that it starts
+    /// afterwards. The system unmounts the disks when the last of them has exited, even if the test is killed.
     ///
     /// # Errors
     /// This user may not mount.
@@ -68,7 +68,7 @@ impl Disk {
         self.group.as_ref().context("slow disks need a group")?.take(process)
     }
 
-    /// Ends the limit.
+    /// Lifts the limit.
     pub(super) fn speed_up(&self) -> anyhow::Result<()> {
         self.limit(0)
     }
@@ -83,7 +83,7 @@ impl Disk {
         group.set("blkio.throttle.read_iops_device", &rule)
     }
 
-    /// Makes every write and sync wait until [`thaw`](Self::thaw). A process that waits cannot be killed.
+    /// Makes every write and sync wait until [`thaw`](Self::thaw). A waiting process cannot be killed.
     pub(super) fn freeze(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new("sh");
         command.args(["-c", FREEZE]).arg(&self.folder).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -96,7 +96,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Ends the wait.
+    /// Lets waiting writes and syncs continue.
     pub(super) fn thaw(&mut self) -> anyhow::Result<()> {
         let Some(mut freezer) = self.freezer.take() else { return Ok(()) };
         // Waiting closes the standard input first.
@@ -113,7 +113,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Frees what [`fill`](Self::fill) has filled.
+    /// Frees the space that [`fill`](Self::fill) has taken.
     pub(super) fn make_room(&self) -> anyhow::Result<()> {
         fs::remove_file(self.folder.join(FILLER)).context("make room on a disk")
     }
@@ -121,7 +121,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A frozen or slow disk would keep its process from ending. The unmount is lazy, since one may be left.
+        // A frozen or slow disk would keep the process on it from exiting. The unmount is lazy, since a process may be
+        // left.
         let _ = self.thaw();
         let _ = self.speed_up();
         let _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();

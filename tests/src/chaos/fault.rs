@@ -1,4 +1,4 @@
-//! The faults and their targets.
+//! The faults, and the processes that they can affect.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Returns every process, in the order in which they are started.
+    /// Returns every process, in start order.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let servers = Self::replay_servers().into_iter().chain([Self::Learner, Self::Inference]);
@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Returns the processes that exchange messages with this one.
+    /// Returns the processes that exchange messages with this process.
     pub(super) fn peers(self) -> Vec<Self> {
         let last_actor = Self::Actor(ACTORS - 1);
         match self {
@@ -90,19 +90,19 @@ impl fmt::Display for Service {
     }
 }
 
-/// The kind of a fault.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The process is killed; the system closes its connections, which its peers notice. The repair is a restart.
+    /// The process is killed; the system closes the connections, which the peers notice. The repair is a restart.
     Kill,
-    /// The machine fails: it is disconnected, and its process is killed without notice to its peers. The repair is a
+    /// The machine fails: it is disconnected, and the process is killed without notice to the peers. The repair is a
     /// reconnection and a restart.
     Vanish,
     /// The process is stopped (SIGSTOP).
     Pause,
-    /// The host is disconnected: every packet from and to it is dropped, without notice to its peers.
+    /// The host is disconnected: every packet from and to it is dropped, without notice to the peers.
     Cut,
-    /// Every packet to one peer is dropped; those from it arrive, and other peers are not affected.
+    /// Every packet to one peer is dropped; packets from that peer arrive, and other peers are not affected.
     CutOneWay,
     /// Every packet to and from one peer is dropped; other peers are not affected.
     CutPair,
@@ -116,18 +116,18 @@ pub enum Kind {
     DiskFull,
     /// The process can open no further descriptor.
     Descriptors,
-    /// The process gets no further address space. It may end, and is then started again.
+    /// The process gets no further address space. It may exit, and is then started again.
     Memory,
     /// The wall clock jumps, and jumps back at the repair.
     WallClock,
-    /// The process is killed, and started again with another offset of its monotonic clock.
+    /// The process is killed, and started again with another offset of the monotonic clock.
     MonotonicClock,
-    /// The certificates of the process are replaced while it runs; there is nothing to repair.
+    /// The certificates of the process are replaced while it runs; no repair is needed.
     Certificates,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds of faults.
     pub const ALL: [Self; 15] = [
         Self::Kill,
         Self::Vanish,
@@ -146,7 +146,7 @@ impl Kind {
         Self::Certificates,
     ];
 
-    /// Returns true if the fault ends the process, so that its work starts again.
+    /// Returns true if the fault stops the process, so that it starts over.
     #[must_use]
     pub fn ends_process(self) -> bool {
         matches!(self, Self::Kill | Self::Vanish | Self::MonotonicClock)
@@ -187,17 +187,17 @@ impl fmt::Display for Kind {
 /// A fault of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// The target.
+    /// Process that the fault affects.
     pub service: Service,
-    /// The kind of the fault.
+    /// Kind of the fault.
     pub kind: Kind,
-    /// The delay from the beginning of its round.
+    /// Delay from the start of the round.
     pub after: Duration,
-    /// The duration until the repair.
+    /// Duration until the repair.
     pub length: Duration,
-    /// The peer of [`Kind::CutOneWay`] and [`Kind::CutPair`].
+    /// Peer of [`Kind::CutOneWay`] and [`Kind::CutPair`].
     pub peer: Service,
-    /// The offset of [`Kind::WallClock`] and [`Kind::MonotonicClock`].
+    /// Offset of [`Kind::WallClock`] and [`Kind::MonotonicClock`].
     pub clock_seconds: i64,
 }
 

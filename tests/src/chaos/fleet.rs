@@ -1,4 +1,4 @@
-//! Runs the processes, each on its own host, and injects faults into them.
+//! Runs the processes, each on a separate host, and injects faults into them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,18 +29,18 @@ use crate::cluster::{SEED, SMALL_TIC_TAC_TOE, print_log};
 use crate::process::{Output, Process};
 use crate::trajectories::list;
 
-/// The host of the test itself.
+/// Host of the test itself.
 const HOME: Host = Host(0);
-/// The admin port of each process, on the loopback of its own host.
+/// Admin port of each process, on the loopback of the host.
 const ADMIN: u16 = 9100;
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// The time limit of a drain.
+/// Time limit of a drain.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
-/// The time within which an actor must have sent again what its server could not write, and the interval between looks.
+/// Time limit for an actor to resend trajectories that the server could not write, and interval between checks.
 const GAPS_DEADLINE: Duration = Duration::from_secs(10);
 const GAPS_INTERVAL: Duration = Duration::from_millis(100);
-/// The size of the disk of a replay server: what it stores without faults, and some more for each minute.
+/// Disk size of a replay server: the data without faults, plus a share for each minute.
 const DISK_MEBIBYTES: u64 = 48;
 const DISK_MEBIBYTES_PER_MINUTE: u64 = 3;
 
@@ -49,8 +49,8 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const ARENA_VERSION: &str = "zerofleet_arena_weights_version";
 
-/// The settings in addition to the small run file. No process waits for the rate limiter, so that a recovery time is
-/// that of the affected process, and two cores can bear the load.
+/// Settings in addition to the small run file. No process waits for the rate limiter, so that a recovery time reflects
+/// only the affected process, and two cores can bear the load.
 const SETTINGS: [&str; 10] = [
     "replay.actor_inserts_per_second_max=20",
     "replay.samples_per_insert=4",
@@ -65,11 +65,11 @@ const SETTINGS: [&str; 10] = [
     "inference.threads=1",
 ];
 
-/// All processes of a run on a network of their own, in a run directory that is deleted at the end. Their logs are
-/// printed if the test panics.
+/// All processes of a run on a private network, in a run directory that is deleted at the end. The logs are printed if
+/// the test panics.
 #[derive(Debug)]
 pub struct Fleet {
-    // Fields are dropped in this order: the processes end before the network and the directory are removed.
+    // Fields are dropped in this order: the processes stop before the network and the directory are removed.
     members: Vec<Member>,
     network: Network,
     secrets: Secrets,
@@ -140,23 +140,23 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts clients of all replay servers and of the learner. Must be called on a runtime whose threads have
+    /// Starts clients of all replay servers and of the learner. Must be called on a runtime with threads that have
     /// [entered](Self::enter) the network.
     #[must_use]
     pub fn witnesses(&self) -> Witnesses {
         Witnesses::start(&replay_endpoints(), &endpoint(Service::Learner), self.directory().join("weights"))
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Injects a round of faults and repairs all of them; returns the time of the last repair.
+    /// Injects a round of faults and repairs all faults; returns the time of the last repair.
     ///
     /// # Errors
-    /// A process cannot be restarted, or one has ended by itself.
+    /// A process cannot be restarted, or has exited by itself.
     pub fn suffer(&mut self, Round(faults): &Round) -> anyhow::Result<Instant> {
         let start = Instant::now();
         let mut events: Vec<(Duration, bool, Fault)> = faults
@@ -184,7 +184,7 @@ impl Fleet {
         self.members[usize::from(fault.service.index())].heal(fault, around)
     }
 
-    /// Waits until all processes work again after a round whose last repair was at `healed`.
+    /// Waits until all processes work again after a round with the last repair at `healed`.
     ///
     /// # Errors
     /// A process does not work again by the deadline.
@@ -194,7 +194,7 @@ impl Fleet {
         let begins = |service| matches!(faults[..], [fault] if fault.service == service && fault.kind.ends_process());
         let work = |service: Service| {
             let at = self.own_work(service)?;
-            // Only the count of inserts starts at zero with the process; the other metrics continue over restarts.
+            // Only the count of inserts starts at zero with the process; all other metrics continue over restarts.
             Some(if begins(service) && at.metric == INSERTED { at.anew(healed) } else { at.since(healed) })
         };
         let own: Vec<Growth> = faults.iter().filter_map(|fault| work(fault.service)).collect();
@@ -224,7 +224,7 @@ impl Fleet {
         })
     }
 
-    /// Returns the counter of a service's own work; `None` for a replay server, whose work the witnesses measure.
+    /// Returns the counter for the work of a service; `None` for a replay server, which the witnesses measure.
     fn own_work(&self, service: Service) -> Option<At<'_>> {
         let last_actor = Service::actors().into_iter().next_back();
         let (of, metric) = match service {
@@ -237,7 +237,7 @@ impl Fleet {
         Some(At { watch: &self.members[usize::from(of.index())].watch, metric })
     }
 
-    /// Returns the training step of the newest finished checkpoint of the learner, and 0 for other services.
+    /// Returns the training step of the learner's latest finished checkpoint, and 0 for other services.
     fn checkpointed(&self, service: Service) -> f64 {
         if service != Service::Learner {
             return 0.0;
@@ -250,9 +250,9 @@ impl Fleet {
     /// Checks that every acknowledged trajectory is stored exactly once; returns the violations since the last check.
     ///
     /// # Errors
-    /// A replay server does not answer.
+    /// A replay server does not respond.
     pub async fn check(&self, witnesses: &Witnesses) -> anyhow::Result<Vec<String>> {
-        // The acknowledgements are read before the lists, so that these contain all of them.
+        // Acknowledgements are read before the lists, so that the lists contain all acknowledged trajectories.
         let acknowledged: Vec<_> = self.members.iter().map(|member| member.watch.acknowledged()).collect();
         let (start, mut faults) = (Instant::now(), Vec::new());
         let ledger = loop {
@@ -260,8 +260,8 @@ impl Fleet {
             let history = witnesses.history().operations();
             faults.extend(listings.iter().flat_map(|listing| violations_of_listing(&history, listing)));
             let ledger = Ledger::new(listings.into_iter().flat_map(|listing| listing.ids));
-            // A server that could not write for a moment may store later trajectories of an actor first: those before
-            // are not acknowledged, and the actor sends them again.
+            // A server that could not write for a moment may store later trajectories of an actor first. The earlier
+            // trajectories are not acknowledged, and the actor sends them again.
             if ledger.missing().is_empty() || start.elapsed() > GAPS_DEADLINE {
                 break ledger;
             }
@@ -277,7 +277,7 @@ impl Fleet {
         Ok(faults)
     }
 
-    /// Lists what each replay server holds.
+    /// Lists the contents of each replay server.
     async fn list(&self, witnesses: &Witnesses) -> anyhow::Result<Vec<Listing>> {
         let mut listings = Vec::new();
         for (server, endpoint) in (0..).zip(replay_endpoints()) {
@@ -288,11 +288,11 @@ impl Fleet {
         Ok(listings)
     }
 
-    /// Drains every process, actors first. Returns what each replay server holds then, and all trajectories that are
-    /// held, or spooled by an actor for its next start.
+    /// Drains every process, actors first. Returns the contents of each replay server after the actors have drained,
+    /// and all trajectories that are held, or spooled by an actor for the next start.
     ///
     /// # Errors
-    /// A process does not drain, or an archive does not hold what its server does.
+    /// A process does not drain, or an archive differs from the server.
     pub async fn finish(&mut self, witnesses: &Witnesses) -> anyhow::Result<(Vec<Listing>, Ledger)> {
         self.end(|service| matches!(service, Service::Actor(_)))?;
         let listings = self.list(witnesses).await?;
@@ -312,7 +312,7 @@ impl Fleet {
         Ok((listings, Ledger::new(held.into_iter().chain(spooled))))
     }
 
-    /// Starts every replay server with an empty folder, and checks that its archive holds all that it held.
+    /// Starts every replay server with an empty directory, and checks that the archive restores all trajectories.
     async fn restore(&mut self, before: &[Listing], witnesses: &Witnesses) -> anyhow::Result<()> {
         for member in self.members.iter_mut().filter(|member| matches!(member.service, Service::Replay(_))) {
             let empty = self.directory.path().join(format!("{}-restored", member.process.name()));
@@ -339,7 +339,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns the trajectories that an actor has spooled for its next start.
+    /// Returns the trajectories that an actor has spooled for the next start.
     fn spooled(&self, actor: u64) -> Vec<TrajectoryId> {
         crate::trajectories::spooled(&self.home(actor).join("unacknowledged.spool"))
     }
@@ -348,7 +348,7 @@ impl Fleet {
         self.directory().join("actors").join(actor.to_string())
     }
 
-    /// Returns the lines at level ERROR, which means that a person must act, of every log that has some.
+    /// Returns the lines at level ERROR, which means that a person must act, from every log with such lines.
     #[must_use]
     pub fn errors(&self) -> Vec<(Service, Vec<String>)> {
         let of = |member: &Member| {
@@ -385,7 +385,7 @@ fn listen(service: Service) -> String {
     format!("{}:{port}", host(service).address())
 }
 
-/// What the processes of a fleet are made of.
+/// Resources for creating the processes of a fleet.
 struct Site<'a> {
     network: &'a Network,
     secrets: &'a Secrets,
@@ -421,7 +421,7 @@ impl Site<'_> {
         let listen = matches!(role, Role::Replay | Role::Learner | Role::Inference).then(|| listen(service));
         let sets = sets.into_iter().chain(wiring.sets(role));
         let mut arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
-        // An interrupted run leaves no process behind in its namespaces.
+        // An interrupted run leaves no process in the namespaces.
         arguments.push("--exit-with-parent".into());
         let namespace = network.namespace(host(service));
         let mut process = Process::new(&name, role.program(), arguments, ADMIN, directory)?;

@@ -6,9 +6,9 @@ use anyhow::ensure;
 
 use super::watch::{Seen, Watch};
 
-/// The time within which every metric must grow.
+/// Time within which every metric must grow.
 pub(super) const RECOVERY_DEADLINE: Duration = Duration::from_secs(90);
-/// The interval between polls.
+/// Interval between polls.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A metric of a process.
@@ -19,7 +19,7 @@ pub(super) struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// Returns the condition that the metric grows beyond its first value read after `since`.
+    /// Returns the condition that the metric grows beyond the first value read after `since`.
     pub(super) fn since(self, since: Instant) -> Growth<'a> {
         Growth { at: self, since, start_count: self.watch.start_count(), from: None }
     }
@@ -46,8 +46,8 @@ impl Growth<'_> {
         if began < self.since || start_count != self.start_count {
             return None;
         }
-        // A missing metric is read as 0, which is not a baseline: after a restart, the metric first returns to its
-        // value from before the process ended.
+        // A missing metric is read as 0, which is not a baseline: after a restart, the metric first returns to the
+        // value before the stop.
         if self.from.is_none() && value > 0.0 {
             self.from = Some(value);
         }

@@ -1,4 +1,4 @@
-//! The operations of clients with their times and results, for the [`checker`](super::checker).
+//! Client operations with times and results, for the [`checker`](super::checker).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,71 +12,71 @@ use serde_json::{Value, json};
 /// An operation of a client. Times count from the start of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// The client, which calls one operation after the other unless its inserts are pipelined.
+    /// Name of the client, which calls one operation after the other unless inserts are pipelined.
     pub client: String,
-    /// The time just before the call.
+    /// Time just before the call.
     pub invoked: Duration,
-    /// The time just after the result; `None` while the result is unknown.
+    /// Time just after the result; `None` while the result is unknown.
     pub returned: Option<Duration>,
-    /// The call and its result.
+    /// Call with the result.
     pub call: Call,
 }
 
-/// The call of a client and its result.
+/// A client call, with the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Inserts a trajectory.
     Insert {
-        /// The number of the replay server.
+        /// Number of the replay server.
         server: u8,
-        /// The trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The answer; `None` while it is unknown.
+        /// Response; `None` while it is unknown.
         answer: Option<Inserted>,
     },
     /// Draws samples.
     Sample {
-        /// The number of the replay server.
+        /// Number of the replay server.
         server: u8,
-        /// The trajectories of the samples.
+        /// Trajectories of the samples.
         ids: Vec<TrajectoryId>,
     },
     /// Requests the statistics of a replay server over a new connection.
     Stats {
-        /// The number of the replay server.
+        /// Number of the replay server.
         server: u8,
-        /// The reason of a failure.
+        /// Reason for a failure.
         error: Option<String>,
     },
-    /// Receives the newest weights.
+    /// Receives the latest weights.
     Weights {
-        /// True if the client subscribed after the call, so that no older version can have been under way.
+        /// True if the client subscribed after the call, so that no older version can be in transit.
         subscribes: bool,
-        /// The version; `None` if the call failed.
+        /// Received version; `None` if the call failed.
         version: Option<u64>,
-        /// The digest of its bytes.
+        /// Digest of the weights.
         digest: String,
-        /// The newest version that the learner had written when the call returned.
+        /// Latest version that the learner had written when the call returned.
         published: u64,
     },
 }
 
-/// The answer to an insert.
+/// Result of an insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     /// It was new and is stored.
     New,
     /// It had been stored before, by this call or by an earlier one.
     Duplicate,
-    /// It is stored: either of the two answers above.
+    /// It is stored: either of the two results above.
     Stored,
-    /// Another trajectory has its id, though it was sent for the first time.
+    /// Another trajectory has the same id, though this id was sent for the first time.
     Collision,
     /// It was rejected.
     Refused,
 }
 
-/// All operations of a run. It is shared by the clients.
+/// All operations of a run, shared by the clients.
 #[derive(Debug)]
 pub struct History {
     start: Instant,
@@ -96,10 +96,10 @@ impl History {
         self.start.elapsed()
     }
 
-    /// Records a call that begins now; returns its index for [`end`](Self::end).
+    /// Records a call that starts now; returns the index for [`end`](Self::end).
     pub fn begin(&self, client: &str, call: Call) -> usize {
         let mut operations = self.locked();
-        // The time is read under the lock, so that the operations are in the order of their calls.
+        // The time is read under the lock, so that operations are in call order.
         let invoked = self.now();
         operations.push(Operation { client: client.to_owned(), invoked, returned: None, call });
         operations.len() - 1
@@ -113,7 +113,7 @@ impl History {
         operation.call = result;
     }
 
-    /// Returns a copy of all operations, in the order of their calls.
+    /// Returns a copy of all operations, in call order.
     #[must_use]
     pub fn operations(&self) -> Vec<Operation> {
         self.locked().clone()
@@ -136,14 +136,14 @@ impl History {
     }
 }
 
-/// The time from the first fault of a round until every process worked again.
+/// Time from the first fault of a round until every process worked again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disturbance {
-    /// The faults.
+    /// Description of the faults.
     pub what: String,
-    /// The time of the first fault.
+    /// Time of the first fault.
     pub from: Duration,
-    /// The time of the last recovery.
+    /// Time of the last recovery.
     pub to: Duration,
     /// True if requests may fail meanwhile.
     pub may_fail: bool,

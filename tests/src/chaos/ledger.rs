@@ -1,4 +1,4 @@
-//! Compares the stored trajectories with the acknowledged ones.
+//! Compares the stored trajectories with the acknowledged trajectories.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use super::watch::Acknowledged;
 /// Maximum number of sequence numbers reported per epoch; the first few are enough to find the fault.
 const SHOWN_MAX: usize = 5;
 
-/// The ids of the trajectories that are stored, or spooled by their actor for its next start.
+/// Ids of the trajectories that are stored, or spooled by the actor for the next start.
 #[derive(Debug, Default)]
 pub struct Ledger {
     sequences: BTreeMap<(u64, u64), Vec<u64>>,
@@ -40,7 +40,7 @@ impl Ledger {
         self.sequences.is_empty()
     }
 
-    /// Returns the sequence numbers that occur twice, and the [missing](Self::missing) ones.
+    /// Returns repeated sequence numbers, and the [missing](Self::missing) numbers.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let doubled = self.of_each_epoch("doubled", |sequences| {
@@ -49,8 +49,8 @@ impl Ledger {
         [doubled, self.missing()].concat()
     }
 
-    /// Returns the sequence numbers that are missing below the highest of their epoch: actors number their trajectories
-    /// without gaps, and send them in order.
+    /// Returns the sequence numbers missing below the highest in an epoch: actors number trajectories without gaps, and
+    /// send them in order.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.of_each_epoch("missing", |sequences| {
@@ -71,7 +71,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns a message for each start of an actor of which fewer trajectories are held than were acknowledged.
+    /// Returns a message for each start of an actor with fewer held than acknowledged trajectories.
     #[must_use]
     pub fn lost(&self, actor: u64, acknowledged: &[Acknowledged]) -> Vec<String> {
         let held = |epochs: &RangeInclusive<u64>| {

@@ -1,4 +1,4 @@
-//! The faults that this machine can inject.
+//! Determines which faults this machine can inject.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use super::clock;
 use super::disk::Disk;
 use super::fault::Kind;
 
-/// What is available on this machine.
+/// Features available on this machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// The path of libfaketime.
+    /// Path of libfaketime.
     pub(super) faketime: Option<PathBuf>,
     has_time_namespaces: bool,
     has_disks: bool,
@@ -17,8 +17,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine. The calling thread, and the threads and processes that it starts afterwards, are the only
-    /// ones that see disks mounted afterwards.
+    /// Inspects the machine. Disks mounted afterwards are visible only to the calling thread, and to the threads and
+    /// processes that it starts afterwards.
     #[must_use]
     pub fn inspect() -> Self {
         let try_disk = || -> anyhow::Result<bool> {
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// Returns the reason for which a fault cannot be injected here; `None` if it can.
+    /// Returns the reason why a fault cannot be injected on this machine; `None` if it can.
     #[must_use]
     pub fn lacks(&self, kind: Kind) -> Option<&'static str> {
         let (is_there, reason) = match kind {
@@ -48,7 +48,7 @@ impl Machine {
         (!is_there).then_some(reason)
     }
 
-    /// Returns true if replay servers get disks of their own.
+    /// Returns true if each replay server gets a separate disk.
     pub(super) fn has_disks(&self) -> bool {
         self.has_disks
     }

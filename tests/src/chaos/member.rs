@@ -1,4 +1,4 @@
-//! A process of the fleet, and the faults that are injected into it.
+//! A process of the fleet, and the faults injected into it.
 
 use std::fs;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use super::system::{self, Resource};
 use super::watch::Watch;
 use crate::process::{Process, wait_until};
 
-/// The link of [`Kind::Slow`], with delay and loss per direction.
+/// Link state of [`Kind::Slow`], with delay and loss per direction.
 const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
-/// Bytes of pages that a process may get under [`Kind::Memory`], those of its files and sockets included.
+/// Bytes of pages that a process may get under [`Kind::Memory`], including pages of files and sockets.
 const NEW_MEMORY_BYTES: u64 = 1 << 20;
-/// The time limit for the use of renewed files, which are checked once a second.
+/// Time limit for the use of renewed files, which are checked once a second.
 const RELOAD_DEADLINE: Duration = Duration::from_secs(10);
-/// The line in the log of a process that uses renewed files.
+/// Log line of a process that uses renewed files.
 const RELOADED: &str = "reloaded changed files of [security]";
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// A process, its host, and the thread that watches it.
+/// A process with a host and a thread that watches it.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) service: Service,
@@ -34,20 +34,20 @@ pub(super) struct Member {
     pub(super) watch: Watch,
     pub(super) disk: Option<Disk>,
     pub(super) clock: Option<WallClock>,
-    /// The limit before a fault, to be restored.
+    /// Limit before a fault, to restore.
     pub(super) limited: Option<(Resource, u64)>,
-    /// The group that limits its memory; `None` if there are no such groups.
+    /// Group that limits memory; `None` if there are no such groups.
     pub(super) memory: Option<Group>,
-    /// How often the process had read renewed certificates before the last renewal.
+    /// Number of reloaded certificates before the last renewal.
     pub(super) reloads: usize,
 }
 
-/// What faults affect besides the process itself.
+/// The surroundings of a process that faults affect.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around<'a> {
     pub(super) network: &'a Network,
     pub(super) secrets: &'a Secrets,
-    /// The training step of the newest checkpoint.
+    /// Training step of the latest checkpoint.
     pub(super) checkpointed: f64,
 }
 
@@ -60,7 +60,7 @@ impl Member {
     /// Injects a fault.
     ///
     /// # Errors
-    /// The process has ended by itself, or the system refuses the fault.
+    /// The process has exited by itself, or the system refuses the fault.
     pub(super) fn strike(&mut self, fault: Fault, around: Around) -> anyhow::Result<()> {
         let Fault { service, kind, peer, .. } = fault;
         ensure!(self.process.is_running(), "{service} has ended by itself");
@@ -121,7 +121,7 @@ impl Member {
             Kind::MonotonicClock => clock::set_monotonic(&mut self.process, fault.clock_seconds)?,
             Kind::Kill => {}
             Kind::Certificates => {
-                // Files are checked when a connection arrives, as it does at these servers at any time.
+                // Files are checked when a connection arrives; these servers get connections at any time.
                 if matches!(service, Service::Replay(_) | Service::Learner) {
                     let read = || Ok(self.count_reloads() > self.reloads);
                     wait_until(&format!("{service} has read its new certificate"), RELOAD_DEADLINE, read)?;
@@ -140,7 +140,7 @@ impl Member {
         self.process.kill()
     }
 
-    /// Limits a resource to what the process uses now.
+    /// Limits a resource to the current usage of the process.
     fn limit(&mut self, resource: Resource) -> anyhow::Result<()> {
         let id = self.id()?;
         let limit = match resource {
@@ -156,7 +156,7 @@ impl Member {
         Ok(())
     }
 
-    /// Lifts the limit, and starts the process again if it has ended.
+    /// Lifts the limit, and starts the process again if it has exited.
     fn lift(&mut self, around: Around) -> anyhow::Result<()> {
         let limited = self.limited.take();
         if let Some(memory) = &self.memory {
@@ -164,7 +164,7 @@ impl Member {
         }
         if self.process.is_running() {
             let (resource, before) = limited.context("the process was limited")?;
-            // It may end at this moment.
+            // The process may exit at this moment.
             let _ = system::limit(self.id()?, resource, before);
         }
         if self.process.is_running() {
@@ -194,7 +194,7 @@ fn unused_descriptor(process: u32) -> anyhow::Result<u64> {
     Ok((0..).find(|descriptor| !used.contains(descriptor)).expect("descriptors are fewer than numbers"))
 }
 
-/// Returns the bytes of the address space of a process.
+/// Returns the size of a process's address space, in bytes.
 fn address_space(process: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/statm")).context("read the size of a process")?;
     let pages: u64 = text.split(' ').next().unwrap_or_default().parse().context("parse the size of a process")?;

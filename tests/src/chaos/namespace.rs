@@ -22,7 +22,7 @@ impl Namespace {
     pub fn new() -> anyhow::Result<Self> {
         let made = std::thread::spawn(|| {
             system::unshare_network()?;
-            // The path names the namespace of the thread; the process as a whole does not change its namespace.
+            // The path names the namespace of the thread; the process as a whole stays in the same namespace.
             File::open("/proc/thread-self/ns/net")
         });
         let handle = made.join().expect("the thread does not panic").context("make a network namespace")?;

@@ -1,5 +1,5 @@
-//! A virtual network of hosts that communicate through this process. Each host is a network namespace whose only device
-//! is a tunnel to this process, so that a thread of the test controls every packet. The root namespace, bridges,
+//! A virtual network of hosts that communicate through this process. Each host is a network namespace with a tunnel to
+//! this process as the only device, so that a thread of the test controls every packet. The root namespace, bridges,
 //! firewall rules and kernel modules are not used.
 
 use std::fs::File;
@@ -16,16 +16,16 @@ use super::namespace::{Namespace, ip};
 use super::switch::{Host, Link, Switch};
 use super::system;
 
-/// The name of the tunnel in every namespace.
+/// Name of the tunnel in every namespace.
 const DEVICE: &str = "chaos0";
-/// The MTU of the devices, that of Ethernet, so that a share of lost packets has the same effect.
+/// MTU of the devices, as for Ethernet, so that a share of lost packets has the same effect.
 const MTU: usize = 1500;
 /// Maximum number of packets read from one host before the next one.
 const TURN_PACKETS: usize = 64;
 /// Interval at which the thread checks if it must stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The hosts and the links between them.
+/// Hosts, and links between them.
 #[derive(Debug)]
 pub struct Network {
     namespaces: Vec<Arc<Namespace>>,
@@ -54,7 +54,7 @@ impl Network {
         Ok(Self { namespaces, switch, stop, thread: Some(thread.context("start the switch")?) })
     }
 
-    /// Returns the namespace of a host's processes.
+    /// Returns the namespace for a host's processes.
     #[must_use]
     pub fn namespace(&self, host: Host) -> Arc<Namespace> {
         Arc::clone(&self.namespaces[usize::from(host.0)])
@@ -65,7 +65,7 @@ impl Network {
         locked(&self.switch).set(host, link);
     }
 
-    /// Drops every packet from one host to the other from now on; those in the other direction pass.
+    /// Drops every packet from one host to the other from now on; packets in the other direction pass.
     pub fn cut(&self, from: Host, to: Host) {
         locked(&self.switch).cut(from, to);
     }
@@ -98,7 +98,7 @@ fn locked(switch: &Mutex<Switch>) -> MutexGuard<'_, Switch> {
     switch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The state of the thread that moves packets between the devices and the switch.
+/// State of the thread that moves packets between the devices and the switch.
 struct Forwarding {
     devices: Vec<File>,
     switch: Arc<Mutex<Switch>>,
@@ -115,7 +115,7 @@ impl Forwarding {
         }
     }
 
-    /// Delivers the packets that are due; returns the time until the next one.
+    /// Delivers the packets that are due; returns the time until the next packet.
     fn give(&self) -> Duration {
         let mut switch = locked(&self.switch);
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The duration of the chaos test and its limits, read from the environment.
+//! Duration and limits of the chaos test, read from the environment.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,26 +10,26 @@ use super::schedule::Lengths;
 
 /// Default duration of the faults, which is short enough for CI.
 const SECONDS: u64 = 25;
-/// Default seed, so that every run of CI has the same faults: ten kinds in the default duration, three of them of
-/// disks.
+/// Default seed, so that every run of CI has the same faults: ten kinds in the default duration, including three disk
+/// faults.
 const SEED: u64 = 2_335;
 /// Default limit, generous because the machine may be under other load. The chore sets 5.
 const REJOIN_SECONDS: f64 = 20.0;
-/// Duration of the test from which faults last as long as in the field.
+/// Minimum duration of the test for faults that last as long as in the field.
 const WHOLE_FROM: Duration = Duration::from_secs(90);
 
-/// The settings of a run of the chaos test.
+/// Settings of a chaos test run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The duration of the faults: `ZEROFLEET_CHAOS_SECONDS`.
+    /// Duration of the faults: `ZEROFLEET_CHAOS_SECONDS`.
     pub length: Duration,
-    /// The seed of the schedule: `ZEROFLEET_CHAOS_SEED`.
+    /// Seed of the schedule: `ZEROFLEET_CHAOS_SEED`.
     pub seed: u64,
-    /// The time within which every actor must rejoin after a repair: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
+    /// Time within which every actor must rejoin after a repair: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
-    /// The only kinds of faults to inject are those whose names contain this text: `ZEROFLEET_CHAOS_FAULTS`.
+    /// Text in the names of the faults to inject: `ZEROFLEET_CHAOS_FAULTS`.
     pub faults: String,
-    /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
+    /// Markdown file for the table of recovery times: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,
 }
 
@@ -49,7 +49,7 @@ impl Plan {
         })
     }
 
-    /// Returns the durations of the faults for a test of this length.
+    /// Returns the durations of faults for a test of this length.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
         if self.length >= WHOLE_FROM { Lengths::Whole } else { Lengths::Short }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::fault::{Kind, Service};
 
-/// The recovery times after a repair.
+/// Recovery times after a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recovery {
-    /// The time until the affected process did its own work again.
+    /// Time until the affected process worked again.
     pub service: Duration,
-    /// The time until every actor had another trajectory acknowledged.
+    /// Time until every actor had another trajectory acknowledged.
     pub actors: Duration,
-    /// The time until another training step was made.
+    /// Time until another training step was made.
     pub training: Duration,
 }
 

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::fault::{Fault, Kind, Service};
 
-/// The durations of faults.
+/// Durations of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
     /// As in the field: pauses of ten seconds, cuts short enough for connections to survive and cuts that break them.
@@ -19,10 +19,10 @@ pub enum Lengths {
 }
 
 impl Lengths {
-    /// Returns the range of the durations of a kind, in seconds.
+    /// Returns the range of durations for a kind, in seconds.
     fn of(self, kind: Kind) -> Range<f64> {
         let (whole, short) = match kind {
-            // The time until the process is started again.
+            // Time until the process is started again.
             Kind::Kill | Kind::MonotonicClock => (0.0..2.0, 0.0..0.5),
             Kind::Vanish => (1.0..8.0, 0.5..1.5),
             Kind::Pause | Kind::Slow => (10.0..10.1, 1.0..2.0),
@@ -40,11 +40,11 @@ impl Lengths {
     }
 }
 
-/// Faults of different services that overlap in time, in ascending order of their start.
+/// Faults of different services that overlap in time, in ascending order of start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round(pub Vec<Fault>);
 
-/// Maximum delay of a fault from the start of a round of two, in seconds.
+/// Maximum delay of a fault from the start of a two-fault round, in seconds.
 const APART_SECONDS_MAX: f64 = 3.0;
 /// Number of rounds with a single fault before a round with two.
 const ALONE: usize = 4;
@@ -53,12 +53,12 @@ const ALONE: usize = 4;
 const CLOCK_SECONDS_MAX: i64 = 3_600;
 
 /// An infinite sequence of rounds: every kind of fault for every service, each alone and in random order, repeated in
-/// another order; rounds of two random faults are interspersed.
+/// another order. Rounds of two random faults are interspersed.
 #[derive(Debug)]
 pub struct Schedule {
-    /// The remaining single faults of the current pass.
+    /// Remaining single faults of the current pass.
     alone: Vec<(Service, Kind)>,
-    /// The number of rounds with a single fault since the last round of two.
+    /// Number of rounds with a single fault since the last round of two.
     since_two: usize,
     lengths: Lengths,
     rng: ChaCha8Rng,

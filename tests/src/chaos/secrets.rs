@@ -1,4 +1,4 @@
-//! Certificates and tokens of the fleet, which `cargo xtask certs` makes, and their renewal.
+//! Certificates and tokens of the fleet, made and renewed with `cargo xtask certs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,30 +10,30 @@ use service::SecuritySection;
 use super::fault::{ACTORS, Service};
 use crate::process::{program, run};
 
-/// The files of a client and the keys that name them.
+/// Files of a client, with configuration keys.
 const CLIENT: [(&str, &str); 4] =
     [("ca", "ca.pem"), ("client_certificate", "client.pem"), ("client_key", "client.key"), ("token_file", "token")];
-/// The files of a server.
+/// Files of a server, with configuration keys.
 const SERVER: [(&str, &str); 4] =
     [("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"), ("tokens", "tokens")];
-/// The files that a renewal replaces. Those of tokens stay: other processes know only the old ones.
+/// Files that a renewal replaces. Token files stay: other processes know only the old tokens.
 const RENEWED: [&str; 4] = ["client.key", "client.pem", "server.key", "server.pem"];
 
-/// The role whose credentials clients of the test use.
+/// Role with the credentials for clients of the test.
 const OPERATOR: &str = "operator";
 
-/// The secrets of all processes, each in a folder of its own.
+/// Secrets of all processes, each in a separate directory.
 #[derive(Debug)]
 pub(super) struct Secrets {
-    /// The folder in which `xtask` makes them, by role.
+    /// Directory in which `xtask` makes the secrets, by role.
     made: PathBuf,
-    /// The folder of those in use, by process.
+    /// Directory of the secrets in use, by process.
     used: PathBuf,
     names: String,
 }
 
 impl Secrets {
-    /// Makes the secrets below `folder`; servers are reached by the addresses in `names`.
+    /// Makes the secrets below `folder`; servers have the addresses in `names`.
     ///
     /// # Errors
     /// `xtask` is not built, or fails.
@@ -69,7 +69,7 @@ impl Secrets {
         }
     }
 
-    /// Replaces the certificates and keys of a process by new ones of the same authority.
+    /// Replaces certificates and keys of a process by new ones from the same authority.
     ///
     /// # Errors
     /// `xtask` fails, or a file cannot be replaced.
@@ -86,7 +86,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Copies a file of a role, if it has that, into the folder of a process; an old one is replaced.
+    /// Copies a file of a role, if present, into the directory of a process; replaces an old file.
     fn give(&self, role: &str, own: &Path, file: &str) -> anyhow::Result<()> {
         let made = self.made.join(role).join(file);
         if !made.exists() {
@@ -102,7 +102,7 @@ impl Secrets {
     }
 }
 
-/// The folder of the credentials of a process: each actor has a token that inserts as no other.
+/// Returns the role with the credentials of a process: each actor has a token that inserts as no other actor.
 fn role(service: Service) -> String {
     match service {
         Service::Actor(id) => format!("actor-{id}"),

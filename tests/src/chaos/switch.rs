@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 /// Maximum number of queued packets; further packets are lost, as in a router with a full queue.
 const WAITING_MAX: usize = 20_000;
 
-/// A host: the last byte of its address, counted from 1.
+/// A host: the last byte of the address, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Host(pub u8);
 
@@ -33,7 +33,7 @@ impl Host {
     }
 }
 
-/// The state of the link between a host and all others.
+/// State of the link between a host and all other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Link {
     /// The link has no fault.
@@ -43,18 +43,18 @@ pub enum Link {
     Cut,
     /// Every packet is delayed, and a share of the packets is lost.
     Slow {
-        /// The delay in each direction.
+        /// Delay in each direction.
         delay: Duration,
-        /// The share of lost packets in each direction, from 0 to 1.
+        /// Share of lost packets in each direction, from 0 to 1.
         loss: f64,
     },
 }
 
-/// The packets in flight.
+/// Packets in flight.
 #[derive(Debug)]
 pub(super) struct Switch {
     links: Vec<Link>,
-    /// The pairs of hosts whose packets from the first to the second are dropped.
+    /// Pairs of hosts: packets from the first to the second are dropped.
     cuts: BTreeSet<(Host, Host)>,
     waiting: BinaryHeap<Reverse<Waiting>>,
     taken: u64,
@@ -64,7 +64,7 @@ pub(super) struct Switch {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     due: Instant,
-    /// Packets that are due at the same time leave in the order of their arrival.
+    /// Packets that are due at the same time leave in order of arrival.
     order: u64,
     from: Host,
     to: Host,
@@ -84,7 +84,7 @@ impl Switch {
         }
     }
 
-    /// Drops every packet from one host to the other from now on; those in the other direction pass.
+    /// Drops every packet from one host to the other from now on; packets in the other direction pass.
     pub(super) fn cut(&mut self, from: Host, to: Host) {
         self.cuts.insert((from, to));
     }
@@ -115,7 +115,7 @@ impl Switch {
         }
     }
 
-    /// Returns the next packet that is due, and its destination.
+    /// Returns the next packet that is due, and the destination.
     pub(super) fn give(&mut self, now: Instant) -> Option<(Host, Vec<u8>)> {
         while self.next().is_some_and(|due| due <= now) {
             let Reverse(Waiting { from, to, packet, .. }) = self.waiting.pop()?;

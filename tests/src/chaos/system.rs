@@ -1,5 +1,5 @@
-//! The Linux calls of the chaos test: namespaces, tunnels and limits of processes. On other systems every call fails as
-//! not supported.
+//! Linux calls of the chaos test: namespaces, tunnels and process limits. On other systems every call fails as not
+//! supported.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) fn unshare_network() -> io::Result<()> {
     Err(missing())
 }
 
-/// Gives the calling thread, and the threads and processes that it starts afterwards, a mount namespace of their own.
+/// Gives the calling thread, and the threads and processes that it starts afterwards, a private mount namespace.
 pub(super) fn unshare_mounts() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -85,9 +85,9 @@ pub(super) fn device_numbers(device: u64) -> (u32, u32) {
 /// A resource of a process that can be limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
-    /// The number of a new descriptor, exclusive.
+    /// Number of a new descriptor, exclusive.
     Descriptors,
-    /// The bytes of the address space.
+    /// Bytes of the address space.
     AddressSpace,
 }
 

@@ -1,5 +1,5 @@
-//! Polls the metrics of a process continuously, from inside its own namespace, so that network faults do not affect the
-//! measurement.
+//! Polls the metrics of a process continuously, from inside the same namespace, so that network faults do not affect
+//! the measurement.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -13,12 +13,12 @@ use anyhow::Context;
 
 use super::namespace::Namespace;
 
-/// The polling interval, which is also the resolution of recovery times.
+/// Polling interval, which is also the resolution of recovery times.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The time after which a request is given up, because the process is stalled.
+/// Request timeout; a stalled process exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The invariants of the metrics of a process, which every sample is checked against.
+/// Invariants of the metrics of a process; every sample is checked against them.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
     /// A metric that never decreases, not even over restarts: the weights version. A value of 0 means that there is no
@@ -26,12 +26,12 @@ pub struct Promises {
     pub never_falls: Option<&'static str>,
     /// A metric that decreases only at a restart, and not below the floor.
     pub falls_to_floor: Option<&'static str>,
-    /// A metric that counts the trajectories acknowledged since the last start, and the path of the file that holds
-    /// the newest of their epochs.
+    /// A metric that counts the trajectories acknowledged since the last start, and the path of the file that holds the
+    /// latest epoch of these trajectories.
     pub acknowledged: Option<(&'static str, PathBuf)>,
 }
 
-/// The metrics of a process at one time.
+/// Metrics of a process at one time.
 #[derive(Debug, Clone)]
 struct Sample {
     began: Instant,
@@ -47,12 +47,12 @@ struct State {
     newest: Option<Sample>,
     highest: f64,
     latest: f64,
-    /// The acknowledged trajectories, by the number of the start.
+    /// Acknowledged trajectories, by number of the start.
     acknowledged: BTreeMap<u32, Acknowledged>,
     broken: Vec<String>,
 }
 
-/// A thread that polls a process, and the state that it has observed.
+/// A thread that polls a process, with the observed state.
 #[derive(Debug)]
 pub struct Watch {
     state: Arc<Mutex<State>>,
@@ -61,7 +61,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to poll the process `name`, which serves its metrics at port `admin` of the namespace's loopback.
+    /// Starts to poll the process `name`, which serves metrics at port `admin` of the namespace's loopback.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -82,8 +82,8 @@ impl Watch {
         state.latest = 0.0;
     }
 
-    /// Returns the newest value of a metric, the times of its request and its answer, and the number of the start to
-    /// which it belongs; `None` before the first answer since the last start.
+    /// Returns the latest value of a metric, with request time, response time and start number; `None` before the first
+    /// response since the last start.
     #[must_use]
     pub(super) fn seen(&self, metric: &str) -> Option<Seen> {
         let state = locked(&self.state);
@@ -120,16 +120,16 @@ impl Drop for Watch {
     }
 }
 
-/// The trajectories of one start of an actor that were acknowledged: it has an epoch for each replay server.
+/// Acknowledged trajectories of one start of an actor, which has an epoch for each replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// The epochs since the start before.
+    /// Epochs since the previous start.
     pub epochs: RangeInclusive<u64>,
-    /// The number of trajectories in all of them.
+    /// Total number of trajectories.
     pub count: u64,
 }
 
-/// A value of a metric, with the times of its request and its answer.
+/// A value of a metric, with the times of request and response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) began: Instant,
@@ -162,7 +162,7 @@ impl Looking {
             let start_count = locked(&self.state).start_count;
             let began = Instant::now();
             let text = agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
-            // A process that does not answer has ended, is paused or has not started yet, which is not an error here.
+            // A process that does not respond has exited, is paused or has not started yet, which is not an error here.
             if let Ok(text) = text {
                 self.see(Sample { began, ended: Instant::now(), start_count, values: values(&text) });
             }
@@ -203,7 +203,7 @@ impl Looking {
     }
 }
 
-/// Returns every sample of Prometheus' text format, by name with labels.
+/// Returns every sample in Prometheus' text format, by name with labels.
 fn values(text: &str) -> HashMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
     samples.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()

@@ -1,8 +1,8 @@
 //! Clients of the replay servers and of the learner that record every operation in a [`History`].
 //!
-//! Two clients insert into both replay servers: one waits for each answer and sends some trajectories again, as a
-//! restarted actor does; the other has many in flight. Others draw samples, request statistics over new connections,
-//! follow the weights, and subscribe to them anew.
+//! Two clients insert into both replay servers: one waits for each response and sends some trajectories again, as a
+//! restarted actor does; the other has many in flight. Other clients draw samples, request statistics over new
+//! connections, follow the weights, and subscribe to them anew.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -24,32 +24,32 @@ use crate::trajectories::{GAME, won};
 
 /// Interval between inserts, short enough that inserts are in flight during every fault.
 const INSERT_INTERVAL: Duration = Duration::from_millis(100);
-/// The number of trajectories that the second client has in flight, and the interval between two groups of them.
+/// Trajectories in flight from the second client, and interval between two groups of this size.
 const GROUP: u64 = 8;
 const GROUP_INTERVAL: Duration = Duration::from_millis(800);
-/// The first client sends an earlier trajectory again after this number.
+/// Number of inserts after which the first client sends an earlier trajectory again.
 const AGAIN_AFTER: u64 = 10;
-/// Interval between batches of samples and their size: few, since they count for the rate limiter.
+/// Interval between batches of samples, and batch size: few, since they count for the rate limiter.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 const BATCH_SIZE: usize = 8;
-/// Interval between requests over new connections, and their time limit.
+/// Interval between requests over new connections, and time limit.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The clients and their tasks.
+/// The clients, with tasks.
 #[derive(Debug)]
 pub struct Witnesses {
     history: Arc<History>,
     stop: Arc<AtomicBool>,
-    /// The number of acknowledged trajectories, by replay server.
+    /// Number of acknowledged trajectories, by replay server.
     acknowledged: Vec<Arc<AtomicU64>>,
     inserting: Vec<JoinHandle<()>>,
     reading: Vec<JoinHandle<()>>,
 }
 
 impl Witnesses {
-    /// Starts the clients. Must be called on a runtime whose threads reach the servers; `published` is the folder of
-    /// the learner's published weights.
+    /// Starts the clients. Must be called on a runtime with threads that reach the servers; `published` is the
+    /// directory of the learner's published weights.
     #[must_use]
     pub fn start(replay: &[String], learner: &str, published: PathBuf) -> Self {
         let (history, stop) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
@@ -84,16 +84,16 @@ impl Witnesses {
         self.acknowledged[usize::from(server)].load(Ordering::SeqCst)
     }
 
-    /// The operations so far.
+    /// Returns the operations so far.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Ends all clients, after every insert is answered.
+    /// Stops all clients, after every insert has a response.
     ///
     /// # Errors
-    /// An insert is not answered by the deadline.
+    /// An insert has no response by the deadline.
     pub async fn finish(&mut self) -> anyhow::Result<()> {
         self.reading.iter().for_each(JoinHandle::abort);
         self.stop.store(true, Ordering::SeqCst);
@@ -125,7 +125,7 @@ struct Inserter {
 }
 
 impl Inserter {
-    /// Inserts one after the other, and some of them once more on a stream of their own.
+    /// Inserts one trajectory after the other, and some of them once more on a separate stream.
     async fn insert_one_by_one(self) {
         let writer = Writer::start_epoch(self.settings(1));
         for sequence in (0..).take_while(|_| !self.stop.load(Ordering::SeqCst)) {
@@ -152,7 +152,7 @@ impl Inserter {
         WriterSettings { endpoint: self.endpoint.clone(), actor, epoch, game: GAME.to_owned(), in_flight_max }
     }
 
-    /// Inserts trajectories and waits until all are answered.
+    /// Inserts trajectories and waits until all have a response.
     async fn insert(&self, writer: &Writer, sequences: &[u64]) {
         let before = writer.stats();
         let client = format!("inserter {}", self.actor);
@@ -175,7 +175,7 @@ impl Inserter {
     }
 }
 
-/// Returns the answer to `count` inserts, from the counters before and after them. It is the same for all of them.
+/// Returns the result of `count` inserts, from the counters before and after. The result is the same for all.
 fn answer(before: WriterStats, after: WriterStats, count: u64) -> Inserted {
     let new = after.inserted - before.inserted;
     if after.refused + after.stale > before.refused + before.stale {
@@ -235,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// Receives the newest version over a new subscription each time.
+    /// Receives the latest version over a new subscription each time.
     async fn subscribe(self) {
         loop {
             let newest = async { timeout(REQUEST_TIMEOUT, self.subscriber("subscriber").changed()).await.ok() };
@@ -266,7 +266,7 @@ impl Reader {
     }
 }
 
-/// Returns the newest version that the learner has written into its folder.
+/// Returns the latest version that the learner has written into the directory.
 fn newest_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let version = |name: &str| name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok();

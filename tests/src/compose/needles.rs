@@ -1,5 +1,5 @@
-//! Finds texts in a stream of bytes that does not fit in memory. Libraries that search streams are not used, because
-//! they skip a match that overlaps another one.
+//! Finds texts in a stream of bytes that does not fit in memory. Libraries for searching streams are not used, because
+//! they skip a match that overlaps another.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Returns the needles that occur in the stream, reading it once. Each needle has at least two bytes.
 ///
 /// # Errors
-/// Errors of the reader.
+/// The reader fails.
 pub fn found(mut stream: impl Read, needles: &[String]) -> io::Result<BTreeSet<&str>> {
     let longest = needles.iter().map(String::len).max().unwrap_or(0);
-    // The pairs of bytes with which a needle begins: a single look-up excludes nearly every offset.
+    // First byte pairs of the needles: a single look-up excludes nearly every offset.
     let mut begins = vec![false; 1 << 16];
     for needle in needles {
         begins[pair(needle.as_bytes())] = true;
@@ -32,7 +32,7 @@ pub fn found(mut stream: impl Read, needles: &[String]) -> io::Result<BTreeSet<&
                 found.extend(needles.iter().filter(|needle| rest.starts_with(needle.as_bytes())).map(String::as_str));
             }
         }
-        // The end of the piece may be the beginning of a needle.
+        // The end of the piece may be the start of a needle.
         let kept = held.min(longest.saturating_sub(1));
         bytes.copy_within(held - kept..held, 0);
         held = kept;

@@ -6,18 +6,18 @@ use anyhow::ensure;
 
 use crate::process::run;
 
-/// The environment variable with the command of Compose, such as `docker-compose` or its path. If it is unset, the
+/// Environment variable with the command of Compose, such as `docker-compose` or a path to it. If it is unset, the
 /// plugin, Compose v2, is preferred to docker-compose.
 const CHOICE: &str = "ZEROFLEET_COMPOSE";
 const CANDIDATES: [&str; 2] = ["docker compose", "docker-compose"];
 
-/// The command of a Compose program that works, as a list of words.
+/// The command of a working Compose program, as a list of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program(Vec<String>);
 
 impl Program {
     /// Returns the Compose programs on this machine, the preferred one first; if `ZEROFLEET_COMPOSE` is set, only that
-    /// one.
+    /// program.
     ///
     /// # Errors
     /// The program that `ZEROFLEET_COMPOSE` names does not work.

@@ -9,7 +9,7 @@ use tests::{Cluster, Process, Role, Target};
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns the folder `deploy` of the repository.
+/// Returns the directory `deploy` of the repository.
 pub(crate) fn deployed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the repository").join("deploy")
 }
@@ -29,12 +29,12 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) unit: String,
     pub(crate) kind: String,
-    /// The legend and expression of each query.
+    /// Legend and expression of each query.
     pub(crate) targets: Vec<(String, String)>,
 }
 
 impl Panel {
-    /// Returns the panel with each of its expressions.
+    /// Returns the panel with each of the expressions.
     pub(crate) fn queries(self) -> Vec<(Self, String)> {
         self.targets.iter().map(|(_, expression)| (self.clone(), expression.clone())).collect()
     }
@@ -61,7 +61,7 @@ pub(crate) fn panels() -> Vec<Panel> {
     found
 }
 
-/// A cluster with an inference server that evaluates for its actor.
+/// A cluster with an inference server that evaluates for the actor.
 pub(crate) struct Fleet {
     pub(crate) cluster: Cluster,
     inference: Process,

@@ -1,4 +1,4 @@
-//! A collector that keeps the received traces, which it decodes with the published code of the protocol.
+//! A collector that keeps the received traces, decoded with the published code of the protocol.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,13 +16,13 @@ use prost::Message as _;
 /// A received span.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    /// The process: `zerofleet-actor`.
+    /// Name of the service, such as `zerofleet-actor`.
     pub(crate) service: String,
-    /// The other attributes of its resource.
+    /// Other attributes of the resource.
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) trace: Vec<u8>,
     pub(crate) id: Vec<u8>,
-    /// The id of the parent; empty for the root of a trace.
+    /// Id of the parent; empty for the root of a trace.
     pub(crate) parent: Vec<u8>,
     pub(crate) name: String,
     pub(crate) start_ns: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector. Must be called on a tokio runtime, which serves the collector until the runtime ends.
+    /// Starts a collector. Must be called on a tokio runtime, which serves the collector until the runtime stops.
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
