@@ -1,18 +1,18 @@
-//! The archive: a copy of the log in an object store (S3-compatible, or a folder), updated at intervals; a server whose
-//! disk is empty restores its log from it.
+//! The archive: a copy of the log in an object store (S3-compatible, or a directory), updated at intervals. A server
+//! with an empty disk restores the log from the archive.
 //!
-//! It identifies the log's segments by name and size. Segments are append-only, so one that has been copied at its full
-//! size is never copied again; the last one is copied at its current size, and reading it back truncates a torn record.
-//! Its end may be of a commit that fails after the copy, and gives way to other bytes of the same size: the next pass
-//! compares its digest. Segments are copied oldest first, and a pass stops at the first failure, so the archive never
-//! has a gap. Segments that the log has dropped are removed from the archive.
+//! Segments are identified by name and size. Segments are append-only, so a complete copy of a closed segment is
+//! never replaced. The last segment is copied at the current size; reading the copy back truncates a torn record. The
+//! end of this copy may belong to a commit that fails afterwards and is overwritten by other bytes of the same size,
+//! so the next pass compares digests. Segments are copied oldest first, and a pass stops at the first failure, so the
+//! archive never has a gap. Segments that the log has dropped are removed from the archive.
 //!
-//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a server whose log
-//! has another id neither writes nor removes anything. A log that was restored from the archive becomes its owner. If
-//! the disk was rolled back, so that its log ends earlier than the copy, the log continues from the copy.
+//! An archive has one owner: the object `owner` holds the id of the archived log. A server with another log id
+//! neither writes nor removes anything. A log restored from the archive becomes the owner. After a rollback of the
+//! disk, a log that is shorter than the copy continues from the copy.
 //!
-//! [`Archive`] depends on a [`Store`] and a [`Folder`] only, not on a runtime or a clock; [`keep_up`] runs its passes
-//! at intervals. Start with [`Archive::open`].
+//! [`Archive`] depends on a [`Store`] and a [`Folder`] only, not on a runtime or a clock; [`keep_up`] runs passes at
+//! intervals. Start with [`Archive::open`].
 
 mod folder;
 mod store;
@@ -39,19 +39,19 @@ mod interrupted;
 #[cfg(test)]
 mod tests;
 
-/// The time limit of the last pass: enough to upload a segment or two to a store on the internet.
+/// Time limit of the last pass: enough to upload a segment or two to a store on the internet.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
-/// The marker file that exists in the log's folder while a restore from the archive is incomplete.
+/// Marker file in the log's directory; exists while a restore from the archive is incomplete.
 const RESTORING: &str = "restoring";
 
-/// The object that holds the id of the log that the archive belongs to.
+/// Object with the id of the log that owns the archive.
 const OWNER: &str = "owner";
-/// The file that holds the id of the log, in its folder.
+/// File with the log id, in the log's directory.
 const LOG_ID: &str = "archive-id";
-/// The length of an id, in bytes: 16 hexadecimal digits.
+/// Length of an id, in bytes: 16 hexadecimal digits.
 const LOG_ID_BYTES: usize = 16;
 
-/// The reason for which the archive cannot be used.
+/// A reason why the archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The address names no store.
@@ -59,7 +59,7 @@ pub enum ArchiveError {
     Address {
         /// The configured address.
         url: String,
-        /// The reason for which it is invalid.
+        /// The reason why the address is invalid.
         reason: String,
     },
     /// The store failed.
@@ -67,7 +67,7 @@ pub enum ArchiveError {
     Store {
         /// The operation that failed.
         action: &'static str,
-        /// The object that it failed on.
+        /// The object of the operation.
         name: String,
         /// The cause.
         #[source]
@@ -78,7 +78,7 @@ pub enum ArchiveError {
     Disk {
         /// The operation that failed.
         action: &'static str,
-        /// The file that it failed on.
+        /// The file of the operation.
         name: String,
         /// The cause.
         #[source]
@@ -90,10 +90,10 @@ pub enum ArchiveError {
          lost, take the log's folder away to begin with the archive"
     )]
     Owned {
-        /// The id of its owner.
+        /// Id of the owning log.
         owner: String,
     },
-    /// The objects of the store were not copied from this log.
+    /// The objects in the store were not copied from this log.
     #[error(
         "the archive holds the log of another run, or a later state of this one ({found}): name another archive, or take \
          the log's folder away to begin with the archive"
@@ -109,13 +109,13 @@ pub enum ArchiveError {
 pub struct Archive<S = Objects, F = DiskFolder> {
     store: S,
     folder: F,
-    /// The id of the log if its folder has none yet.
+    /// Id for a log without one.
     fresh_id: u64,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
-    /// The last segment that was copied, and the digest of its copy.
+    /// The last copied segment, and the digest of the copy.
     last: Option<(SegmentNumber, blake3::Hash)>,
-    /// True once the store was read: nothing is written to a store that may belong to another log.
+    /// True after reading the store. Before, nothing is written, since the store may belong to another log.
     is_known: bool,
     planted: Planted,
 }
@@ -129,17 +129,17 @@ pub struct Pass {
     pub dropped: usize,
 }
 
-/// The segments that were copied out of an archive.
+/// The segments copied out of an archive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// The number of segments.
+    /// Number of copied segments.
     pub segments: usize,
-    /// Their total size.
+    /// Total size, in bytes.
     pub bytes: u64,
 }
 
 impl Archive {
-    /// Opens the archive at `url` of the log in `folder`, with the credentials in the environment of this process.
+    /// Opens the archive at `url` for the log in `folder`, with the credentials in the environment of this process.
     ///
     /// # Errors
     /// [`ArchiveError::Address`].
@@ -149,7 +149,7 @@ impl Archive {
         Self::open(url, std::env::vars_os().filter_map(variable), folder)
     }
 
-    /// Opens the archive at `url` of the log in `folder`. The credentials for S3 come from `env`, as
+    /// Opens the archive at `url` for the log in `folder`. The credentials for S3 come from `env`, as
     /// `AWS_ACCESS_KEY_ID` and related variables.
     ///
     /// # Errors
@@ -185,13 +185,14 @@ impl Archive {
 }
 
 impl<S: Store, F: Folder> Archive<S, F> {
-    /// Returns the archive in `store` of the log in `folder`, whose id is random and used if the log has none yet.
+    /// Returns the archive in `store` for the log in `folder`. The random `fresh_id` becomes the id of a log without
+    /// one.
     pub fn of(store: S, folder: F, fresh_id: u64, planted: Planted) -> Self {
         Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false, planted }
     }
 
-    /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
-    /// segments. A folder that holds a log is compared with the archive and not restored.
+    /// Fills an empty directory from the archive, or continues an interrupted restore; returns the number of restored
+    /// segments. A directory with a log is compared with the archive and not restored.
     ///
     /// # Errors
     /// [`ArchiveError`]; the segments restored so far are kept, and the next call continues.
@@ -219,14 +220,14 @@ impl<S: Store, F: Folder> Archive<S, F> {
             }
         }
         self.folder.remove(RESTORING).await.map_err(disk("remove", RESTORING))?;
-        // The newest segment may grow from here on: the next pass copies it again.
+        // The last segment may grow from here on: the next pass copies it again.
         self.copied.pop_last();
         self.is_known = true;
         Ok(came)
     }
 
-    /// Copies every segment into the folder, which has none, without becoming the owner of the archive or changing
-    /// anything in it. The owner may drop and copy segments meanwhile.
+    /// Copies every segment into the directory, which holds no segments yet, without taking ownership of the archive
+    /// or changing anything in it. The owner may drop and copy segments meanwhile.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -243,14 +244,14 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Ok(copied)
     }
 
-    /// Runs one pass: copies the segments that have grown and removes those that the log has dropped.
+    /// Runs one pass: copies the segments that have grown and removes the segments that the log has dropped.
     ///
     /// # Errors
     /// [`ArchiveError`]; the next pass continues.
     pub async fn keep_up(&mut self) -> Result<Pass, ArchiveError> {
         let local = self.local().await?;
         if local.is_empty() {
-            // A server never removes all files of its log: its copies are kept.
+            // A server never removes all files of the log, so the copies are kept.
             return Ok(Pass::default());
         }
         if !self.is_known {
@@ -259,7 +260,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         }
         self.own().await?;
         if !self.is_known {
-            // The log is being written to: it cannot continue from its copy now.
+            // The log is being written to, so it cannot continue from the copy now.
             if let Some((number, here, there)) = self.longer_copy(&local) {
                 return Err(differs(number, there, here));
             }
@@ -282,7 +283,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Ok(pass)
     }
 
-    /// Returns true if the folder holds a complete log, which can be served even if the store is unreachable.
+    /// Returns true if the directory holds a complete log, which can be served even if the store is unreachable.
     ///
     /// # Errors
     /// [`ArchiveError::Disk`].
@@ -301,8 +302,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.copied.values().sum()
     }
 
-    /// Checks that the copies belong to this log: every segment but the newest one in the store is complete, so its
-    /// size must be the same on disk and in the store, and the newest one must begin with the same records.
+    /// Checks that the copies belong to this log. Every segment but the last in the store is complete, so the sizes
+    /// on disk and in the store must match. The last must start with the same records.
     async fn compare(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let (Some((newest, _)), Some((newest_here, _))) = (self.copied.last_key_value(), local.last_key_value()) else {
             return Ok(());
@@ -313,7 +314,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         }
         for (number, bytes) in self.copied.iter() {
             let Some(here) = local.get(number) else { continue };
-            // The newest copy may be shorter than the segment, or longer if the disk was rolled back and has not grown
+            // The last copy may be shorter than the segment, or longer after a rollback of the disk without growth
             // since.
             let is_expected = here == bytes || number == newest && (here > bytes || number == newest_here);
             if !is_expected {
@@ -324,8 +325,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         if local.contains_key(&newest) { self.compare_records(newest).await } else { Ok(()) }
     }
 
-    /// Checks that a segment and its copy hold the same records as far as both go. A disk that was rolled back and has
-    /// grown past its copy since would otherwise overwrite acknowledged records.
+    /// Checks that a segment and the copy hold the same records as far as both go. Otherwise a disk that was rolled
+    /// back, and has outgrown the copy since, would overwrite acknowledged records.
     async fn compare_records(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let Some(here) = self.segment(number).await? else { return Ok(()) };
         let there = self.copy_of(number).await?;
@@ -336,7 +337,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Err(ArchiveError::Foreign { found })
     }
 
-    /// Returns the number and size of the last segment on disk and the size of its copy, if the copy is larger.
+    /// Returns the number and size of the last segment on disk and the size of the copy, if the copy is larger.
     fn longer_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Option<(SegmentNumber, u64, u64)> {
         let (&number, &here) = local.last_key_value()?;
         self.copied.get(&number).filter(|&&there| there > here).map(|&there| (number, here, there))
@@ -350,8 +351,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.is_known = true;
     }
 
-    /// Replaces the last segment by its copy if the copy is longer: otherwise a disk that was rolled back would
-    /// overwrite acknowledged records. A torn tail that was truncated on disk is truncated again as the log is read.
+    /// Replaces the last segment by a longer copy: otherwise a disk that was rolled back would overwrite acknowledged
+    /// records. A torn tail that was truncated on disk is truncated again on reading the log.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let (name, copy) = (number.file_name(), self.copy_of(number).await?);
@@ -383,22 +384,22 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Err(ArchiveError::Owned { owner })
     }
 
-    /// Makes this log the owner, even if another log was: that log's next pass detects it and writes nothing.
+    /// Makes this log the owner. The next pass of any previous owner detects the change and writes nothing.
     async fn take_over(&self) -> Result<(), ArchiveError> {
         let id = self.log_id().await?;
         self.keep_id(&id).await?;
         self.store.put(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))
     }
 
-    /// Returns the id of the log in the folder, or the fresh one if it has none.
+    /// Returns the id of the log in the directory, or the fresh id if there is none.
     async fn log_id(&self) -> Result<String, ArchiveError> {
         let id = self.folder.read(LOG_ID).await.map_err(disk("read", LOG_ID))?;
         let id = id.filter(|id| id.len() == LOG_ID_BYTES).map(|id| String::from_utf8_lossy(&id).into_owned());
         Ok(id.unwrap_or_else(|| format!("{:016x}", self.fresh_id)))
     }
 
-    /// Makes the id durable before the store names it as the owner. A file that has the id may be that of an attempt
-    /// whose sync failed, and a power loss that takes it would lock the log out.
+    /// Makes the id durable before the store names it as the owner. An existing file may come from an attempt with a
+    /// failed sync; a power loss that removes the file would lock the log out.
     async fn keep_id(&self, id: &str) -> Result<(), ArchiveError> {
         self.folder.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))
     }
@@ -433,7 +434,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         Ok(())
     }
 
-    /// Downloads a segment into the folder atomically.
+    /// Downloads a segment into the directory atomically.
     async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
         self.folder.place(&name, &bytes).await.map_err(disk("write", &name))
@@ -451,12 +452,12 @@ impl<S: Store, F: Folder> Archive<S, F> {
     }
 }
 
-/// Returns true if two states of a segment may be of one log: no record of one stands in the place of another record of
-/// the other. What is torn or damaged in one of them is no record.
+/// Returns true if two states of a segment may belong to one log: no record in one state is at the offset of a
+/// different record in the other. Torn or damaged bytes do not count as records.
 fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     let (here, there) = match (frame::scan(number, here), frame::scan(number, there)) {
         (Ok(here), Ok(there)) => (here, there),
-        // The creation of one of them was interrupted: it holds no record.
+        // The creation of one state was interrupted: it holds no record.
         (Err(Unreadable::Torn), _) | (_, Err(Unreadable::Torn)) => return true,
         (Err(_), _) | (_, Err(_)) => return false,
     };
@@ -465,8 +466,8 @@ fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     here.prologue == there.prologue && !there.frames.iter().any(differs)
 }
 
-/// Returns true if a copy that agrees with a segment holds all records of the segment: a torn record in the copy may be
-/// longer than the records that were written in the same place since.
+/// Returns true if a copy that agrees with a segment holds all records of the segment: a torn record in the copy may
+/// be longer than the records that were written in the same place since.
 fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
     let offsets =
         |bytes| frame::scan(number, bytes).map_or(Vec::new(), |scan| scan.frames).into_iter().map(|(at, _)| at);
@@ -474,7 +475,7 @@ fn holds(number: SegmentNumber, copy: &[u8], segment: &[u8]) -> bool {
     offsets(segment).all(|offset| copied.contains(&offset))
 }
 
-/// Refuses a folder whose restore from an archive was interrupted: it holds a part of a log.
+/// Rejects a directory with an interrupted restore from an archive: it holds a part of a log.
 ///
 /// # Errors
 /// The marker of the restore exists.
@@ -487,8 +488,8 @@ pub fn check_restored(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a pass at this interval until the drain fires, then returns the archive. A failing store is logged once, and
-/// once more when it works again.
+/// Runs a pass at each `interval` until the drain fires, then returns the archive. Logs once that the store fails,
+/// and once that it works again.
 pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> Archive {
     let mut is_failing = false;
     loop {
@@ -516,7 +517,7 @@ pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> 
     }
 }
 
-/// Runs the last pass, once the log is no longer written to; an unresponsive store delays the exit by at most a minute.
+/// Runs the last pass, after the last write to the log; an unresponsive store delays the exit by at most a minute.
 pub async fn finish(mut archive: Archive) {
     let passed = tokio::time::timeout(FINISH_TIMEOUT, archive.keep_up()).await;
     let error = match passed {

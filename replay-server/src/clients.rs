@@ -1,4 +1,4 @@
-//! The shares of the clients that insert: how much of the server each may take, however many streams it opens.
+//! Shares of the inserting clients: limits on what each may take from the server, however many streams it opens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,52 +10,52 @@ use tokio::task::yield_now;
 use crate::insert_stream::INSERT_CREDIT;
 use crate::table_service::IN_LOG_MAX;
 
-/// The unanswered trajectories of one client over all its streams: those of three commits, which keep the log busy.
-/// Before the log, clients share the server in proportion to their unanswered trajectories.
+/// Unanswered trajectories of one client over all streams: three commits, which keep the log busy. Before the log,
+/// clients share the server in proportion to unanswered trajectories.
 pub(crate) const CLIENT_CREDIT: usize = IN_LOG_MAX + IN_LOG_MAX / 2;
 
-/// The messages of one client that are handled before those of others have their turn, over all its streams.
+/// Messages of one client, over all streams, before the other clients have a turn.
 const MESSAGES_PER_TURN: usize = INSERT_CREDIT as usize / 2;
 
-/// A trajectory counts as one message more for each of this many bytes, so that large trajectories make no long turn.
+/// Trajectory bytes that count as one more message, so that large trajectories make no long turn.
 const BYTES_PER_MESSAGE: usize = 4 << 10;
 
-/// The messages of one stream that are handled in a turn without credentials, which is without clients to be fair to.
+/// Messages of one stream in a turn without credentials, where there are no clients to be fair to.
 const ANONYMOUS_MESSAGES_PER_TURN: usize = 32;
 
-/// The clients with open streams: the holders of tokens or certificates.
+/// Clients with open streams: the holders of tokens or certificates.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     open: SharedByKey<Arc<str>, Client>,
-    /// Held by each client as well.
+    /// Each client holds a reference too.
     all: Arc<()>,
 }
 
-/// A client, which all its streams hold, and nothing else.
+/// A client, held by all streams of the client and by nothing else.
 #[derive(Debug)]
 struct Client {
-    /// A trajectory takes one until it is answered. `None` without a limit.
+    /// One credit per unanswered trajectory. `None` without a limit.
     credits: Option<Arc<Semaphore>>,
-    /// Held by the stream that has the turn of the client. Streams wait for it in order.
+    /// Held by the stream that has the client's turn. Streams wait for it in order.
     turn: Arc<Semaphore>,
-    /// The messages that were handled in this turn, over all streams.
+    /// Messages handled in this turn, over all streams.
     handled: AtomicUsize,
     messages_per_turn: usize,
     all: Arc<()>,
 }
 
-/// The share of one stream in what its client may take.
+/// One stream's share of what the client may take.
 #[derive(Debug)]
 pub(crate) struct Share {
     client: Arc<Client>,
-    /// The turn of the client, while this stream has it.
+    /// The client's turn, while this stream has it.
     turn: Option<OwnedSemaphorePermit>,
-    /// True once the client has had the messages of a turn.
+    /// True once the client has used up the messages of a turn.
     is_turn_over: bool,
 }
 
 impl Clients {
-    /// Returns the share of a new stream of the client with this name; a stream without a name is a client alone.
+    /// Returns the share of a new stream of the client `name`; a stream without a name counts as a client alone.
     pub(crate) fn share(&self, name: Option<&Arc<str>>) -> Share {
         let client = |credits, messages_per_turn, all| {
             let (turn, handled) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0));
@@ -76,11 +76,11 @@ impl Share {
         self.client.credits.clone()
     }
 
-    /// Waits until no other stream of the client has its turn, while there are other clients. Decoding takes most of
-    /// the time of a busy server, so that turns of streams would give the server to the client with the most of them.
-    /// The streams of a client alone are decoded by all threads. Cancel-safe.
+    /// Waits until no other stream of the client has the turn, as long as there are other clients. Decoding takes
+    /// most of the time on a busy server, so turns of streams would give the server to the client with the most
+    /// streams. The streams of a sole client are decoded by all threads. Cancel-safe.
     pub(crate) async fn begin_turn(&mut self) {
-        // One reference is that of `Clients`.
+        // `Clients` holds one reference.
         if self.turn.is_none() && Arc::strong_count(&self.client.all) > 2 {
             self.turn = Arc::clone(&self.client.turn).acquire_owned().await.ok();
         }
@@ -91,7 +91,7 @@ impl Share {
         self.turn.is_some()
     }
 
-    /// Counts a message with a trajectory of this size.
+    /// Counts a message with a trajectory of `bytes` bytes.
     pub(crate) fn handled(&mut self, bytes: usize) {
         let messages = 1 + bytes / BYTES_PER_MESSAGE;
         if self.client.handled.fetch_add(messages, Ordering::Relaxed) + messages >= self.client.messages_per_turn {
@@ -100,8 +100,8 @@ impl Share {
         }
     }
 
-    /// Lets other tasks run and then ends the turn, if the client has had the messages of a turn. The order matters,
-    /// since tokio runs the stream that the end wakes at once.
+    /// Lets other tasks run and then passes the turn on, if the client has used up the messages of the turn. The
+    /// order matters, since tokio at once runs the stream that is woken.
     pub(crate) async fn pause(&mut self) {
         if std::mem::take(&mut self.is_turn_over) {
             yield_now().await;
@@ -109,7 +109,7 @@ impl Share {
         }
     }
 
-    /// Lets the next stream of the client have the turn.
+    /// Passes the turn to the next stream of the client.
     pub(crate) fn end_turn(&mut self) {
         self.turn = None;
     }
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts streams that always have a message, and counts the messages handled of each.
+    /// Starts streams that always have a message; returns the handled messages of each stream.
     fn busy(streams: &mut JoinSet<()>, shares: Vec<Share>) -> Vec<Arc<AtomicUsize>> {
         let start = |mut share: Share| {
             let handled = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! The section `[replay]`: its written form, [`Config`], and its validated form, [`Settings`].
+//! The section `[replay]`: the written form, [`Config`], and the validated form, [`Settings`].
 
 mod table;
 
@@ -18,20 +18,20 @@ use crate::log::DamagedHead;
 use crate::log::committer::{Ack, CommitSettings};
 pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
-/// The maximum number of tables of one server: each keeps some bytes for every item.
+/// Maximum number of tables on a server: each table keeps some bytes for every item.
 const TABLES_MAX: usize = 16;
 
-/// The range of the heartbeat interval: with a shorter one, live actors count as lost on a busy machine; a longer one
-/// delays the detection of lost actors needlessly.
+/// Range of the heartbeat interval: with shorter intervals, live actors count as lost on a busy machine; longer
+/// intervals delay the detection of lost actors needlessly.
 const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
-/// The sections of the run file that this process reads.
+/// The sections of the run file for this process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The run.
+    /// Name, directory and game of the run.
     pub run: RunSection,
-    /// The replay table.
+    /// The replay tables and the log.
     pub replay: ReplaySection,
     /// The clients that may connect.
     pub security: SecuritySection,
@@ -44,43 +44,41 @@ pub struct ReplaySection {
     /// The table `main`.
     #[serde(flatten)]
     pub main: TableKeys,
-    /// The length of the longest trajectory that is accepted, in steps.
+    /// Maximum length of an accepted trajectory, in steps.
     pub steps_max: u64,
-    /// The exclusive upper bound of the actions of accepted trajectories. Learners check actions by the rules of the
-    /// game.
+    /// Exclusive upper bound of the actions in accepted trajectories. Learners check actions by the rules of the game.
     pub actions_max: u64,
-    /// The size at which a file of the log is closed and the next one is created, in bytes.
+    /// Size at which a file of the log is closed and the next one is created, in bytes.
     pub segment_bytes: u64,
-    /// The point at which an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the
-    /// disk).
+    /// Point at which an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the disk).
     pub ack: Ack,
-    /// The time for which inserts are gathered for one fsync, in milliseconds; at most 1000.
+    /// Time for which inserts are gathered for one fsync, in milliseconds; at most 1000.
     pub fsync_ms: u64,
-    /// The folder of the log, below the run's directory if relative.
+    /// Directory of the log, below the run's directory if relative.
     pub directory: PathBuf,
-    /// The URL for copies of the log's segments, from which an empty disk is restored: `file:///FOLDER` or
-    /// `s3://BUCKET/PREFIX`, used by this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID`
-    /// and related variables. Empty: no archive.
+    /// URL for copies of the log segments, from which an empty disk is restored: `file:///FOLDER` or
+    /// `s3://BUCKET/PREFIX`, for this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and
+    /// related variables. Empty: no archive.
     pub archive: String,
-    /// The time between two copies, in seconds: the maximum age of the trajectories that a loss of the disk may lose.
+    /// Time between two copies, in seconds: the maximum age of trajectories that a loss of the disk may lose.
     pub archive_seconds: u64,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: three quarters of the machine's
-    /// memory or of the smaller limit of its container. At the limit, inserts are rejected with a retryable error,
-    /// until every table has been full: then these evict their oldest trajectories for those that come, as long as what
-    /// is in flight takes less than a quarter of the limit.
+    /// Memory limit for all tables and trajectories in flight, in bytes; 0: three quarters of the machine's memory or
+    /// of the smaller container limit. At the limit, inserts are rejected with a retryable error until every table
+    /// has been full. From then on, the tables evict the oldest trajectories for new inserts, as long as trajectories
+    /// in flight take less than a quarter of the limit.
     pub memory_bytes_max: u64,
-    /// What happens at a start if no head of the log can be read, so that the ids seen, quarantines of actors and
-    /// changed settings of tables are lost: `refuse` or `accept`.
+    /// Reaction at a start to a log without a readable head, which loses the ids seen, quarantines of actors and
+    /// changed settings of tables: `refuse` or `accept`.
     pub damaged_head: DamagedHead,
-    /// The maximum number of open connections of clients; further ones are closed on arrival.
+    /// Maximum number of open client connections; further connections are closed on arrival.
     pub connections_max: u64,
-    /// The maximum number of open streams of actors and learners.
+    /// Maximum number of open streams of actors and learners.
     pub streams_max: u64,
-    /// The maximum number of trajectories that one actor may insert per second; further ones wait. 0: unlimited.
+    /// Maximum number of trajectories that one actor may insert per second; further inserts wait. 0: unlimited.
     pub actor_inserts_per_second_max: u64,
-    /// The heartbeat interval of an actor, in seconds; an actor that misses three is lost, and its stream is closed.
+    /// Heartbeat interval of an actor, in seconds; an actor that misses three is lost, and the stream is closed.
     pub heartbeat_seconds: f64,
-    /// Additional tables, which hold the same trajectories as the main one.
+    /// Additional tables, with the same trajectories as the main table.
     pub tables: Vec<TableSection>,
 }
 
@@ -88,8 +86,7 @@ impl Default for ReplaySection {
     fn default() -> Self {
         Self {
             main: TableKeys::default(),
-            // Those of the protocol, so that every game can be trained: the memory of a trajectory is bounded by its
-            // bytes.
+            // The protocol limits, so that every game can be trained: bytes bound the memory of a trajectory.
             steps_max: STEPS_MAX as u64,
             actions_max: ACTIONS_MAX as u64,
             segment_bytes: 64 << 20,
@@ -103,13 +100,13 @@ impl Default for ReplaySection {
             archive_seconds: 60,
             memory_bytes_max: 0,
             damaged_head: DamagedHead::Refuse,
-            // Every stream may have its own connection, and operators connect too.
+            // Every stream may have a separate connection, and operators connect too.
             connections_max: 8_192,
             // Enough for thousands of actors; each stream may have some megabytes in flight.
             streams_max: 4_096,
             // A fast actor is not a fault, so the default is unlimited.
             actor_inserts_per_second_max: 0,
-            // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats a second.
+            // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats per second.
             heartbeat_seconds: 2.0,
             tables: Vec::new(),
         }
@@ -141,53 +138,53 @@ impl ReplaySection {
     }
 }
 
-/// The destination of the copies of the log.
+/// Destination and interval of the log copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// The URL of the store and the prefix in it.
+    /// URL of the store, with the prefix.
     pub url: String,
-    /// The time between two copies.
+    /// Time between two copies.
     pub interval: Duration,
 }
 
 /// The checked settings of the process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The name of the game.
+    /// Name of the game.
     pub game: String,
-    /// The folder of the log.
+    /// Directory of the log.
     pub directory: PathBuf,
     /// The tables; the first is the main table, which always exists.
     pub tables: Vec<NamedTable>,
-    /// The limits of a trajectory.
+    /// Limits on trajectories.
     pub limits: Limits,
-    /// The size at which a segment is closed.
+    /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
-    /// The point of acknowledgement, and the time for which inserts are gathered into one commit.
+    /// Point of acknowledgement, and the time for which inserts are gathered into one commit.
     pub commit: CommitSettings,
-    /// The destination and interval of the copies of the log.
+    /// Destination and interval of the log copies; `None` without an archive.
     pub archive: Option<ArchiveSettings>,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; without one, [`run`](crate::run) uses
-    /// that of the machine.
+    /// Memory limit for all tables and trajectories in flight, in bytes; `None` lets [`run`](crate::run) derive the
+    /// limit from the machine.
     pub memory_bytes_max: Option<u64>,
-    /// What happens if no head of the log can be read.
+    /// Reaction to a log without a readable head.
     pub damaged_head: DamagedHead,
-    /// The bounds of the ids seen.
+    /// Bounds on the ids seen.
     pub seen: SeenLimits,
-    /// The maximum number of open connections.
+    /// Maximum number of open connections.
     pub connections_max: usize,
-    /// The maximum number of open streams.
+    /// Maximum number of open streams.
     pub streams_max: usize,
-    /// The maximum number of trajectories that one actor may insert per second.
+    /// Maximum number of trajectories that one actor may insert per second; `None` is unlimited.
     pub actor_inserts_per_second_max: Option<NonZeroU32>,
-    /// The heartbeat interval of an actor.
+    /// Heartbeat interval of an actor.
     pub heartbeat: Duration,
-    /// The seed of the random draws.
+    /// Seed of the random draws.
     pub seed: u64,
 }
 
 impl Config {
-    /// Validates the configuration: checks that every value is in its range.
+    /// Validates the configuration: checks the range of every value.
     ///
     /// # Errors
     /// The first key that is out of range.
@@ -205,7 +202,7 @@ impl Config {
                 steps_max: count("steps_max", replay.steps_max, STEPS_MAX)?,
                 actions: count("actions_max", replay.actions_max, ACTIONS_MAX)?,
             },
-            // Segments are read into memory as a whole at a start.
+            // A start reads whole segments into memory.
             segment_bytes: range("segment_bytes", replay.segment_bytes, 4 << 10, 1 << 30)?,
             commit: CommitSettings {
                 ack: replay.ack,

@@ -1,16 +1,16 @@
-//! Defects that the simulator plants, one in a run, to prove that it finds them. Without the feature `simulation` none
-//! can be planted, and every question is answered at compile time.
+//! Defects that the simulator plants, one per run, to prove that it finds them. Without the feature `simulation` no
+//! defect can be planted, and every query is resolved at compile time.
 
-/// A defect of the log, of its recovery, of its archive or of the table service.
+/// A defect in the log, recovery, archive or table service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Defect {
-    /// Inserts are acknowledged before their bytes are synced.
+    /// Inserts are acknowledged before the sync.
     AcknowledgedBeforeSync,
     /// The name of a new segment is not synced.
     DirectoryNotSynced,
-    /// After a damaged record, any bytes with a matching checksum are taken for a frame, also inside a payload.
+    /// After a damaged record, any bytes with a matching checksum count as a frame, even inside a payload.
     ResynchronisedInside,
-    /// `ready` carries no highest epoch, and the actor starts again at the first one if it lost its home.
+    /// `ready` carries no highest epoch, so that an actor that lost its home starts again at the first epoch.
     EpochReused,
     /// The ids seen are not restored.
     DuplicatesNotChecked,
@@ -24,38 +24,38 @@ pub enum Defect {
     PrioritiesNotRestored,
     /// Changed settings of tables are not restored.
     SettingsNotRestored,
-    /// Inserts are admitted whatever the rate limiter allows.
+    /// Inserts are admitted regardless of the rate limiter.
     RatioIgnored,
     /// The record of a trajectory is applied twice.
     RecordsAppliedTwice,
     /// Revisions are not restored.
     RevisionsLost,
-    /// The bytes that a failed commit has left are not truncated.
+    /// The bytes of a failed commit are not truncated.
     FailedCommitNotCut,
-    /// Segments are dropped although the tables hold trajectories of them.
+    /// Segments are dropped although the tables still hold trajectories from them.
     SegmentsDroppedEarly,
     /// A failed commit is acknowledged.
     FailureAcknowledged,
-    /// Trajectories without items are stored, which no limiter and no capacity counts.
+    /// Trajectories without items are stored, though no limiter and no capacity counts them.
     ItemlessStored,
-    /// An insert does not count what the tables need beside the trajectory.
+    /// An insert does not count the growth of the tables that it causes.
     GrowthNotCounted,
-    /// An actor takes a server that is ready for one that stores: it never leaves a server whose disk is full.
+    /// An actor confuses readiness with storing: it never leaves a server with a full disk.
     NotStoredCountsAsProgress,
     /// The ids seen have no bound.
     SeenUnbounded,
-    /// A log of which no head can be read is opened as if nothing had been before.
+    /// A log without a readable head is opened like a new log.
     DamagedHeadIgnored,
     /// Priorities of unknown items are logged.
     UnknownPrioritiesLogged,
-    /// A start syncs the newest segment in place, and takes what it has read of it for durable.
+    /// A start syncs the newest segment in place, and takes the bytes read from it for durable.
     PageCacheTrusted,
-    /// A folder whose restore from the archive was interrupted is taken for a log.
+    /// A directory with an interrupted restore from the archive is accepted as a log.
     RestoreTakenAsComplete,
 }
 
 impl Defect {
-    /// All defects.
+    /// All defects, in order of declaration.
     pub const ALL: [Self; 24] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
@@ -89,14 +89,14 @@ impl Defect {
 pub struct Planted(#[cfg(feature = "simulation")] Option<Defect>);
 
 impl Planted {
-    /// Plants a defect.
+    /// Plants `defect`, or none.
     #[cfg(feature = "simulation")]
     #[must_use]
     pub fn new(defect: Option<Defect>) -> Self {
         Self(defect)
     }
 
-    /// Returns true if this defect is planted.
+    /// Returns true if `defect` is planted.
     #[cfg(feature = "simulation")]
     #[must_use]
     pub fn is(self, defect: Defect) -> bool {

@@ -8,10 +8,10 @@ use service::directory::{Room, room};
 
 use crate::metrics;
 
-/// The interval between two queries, in which a log at full speed writes some hundred megabytes.
+/// Interval between two queries, in which a log at full speed writes some hundred megabytes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Publishes the space at intervals until the drain fires. A file system that does not report its space is logged once.
+/// Publishes the space at intervals until the drain fires. Logs once that a file system does not report the space.
 pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
     let mut is_failing = false;
     let mut ticks = tokio::time::interval(INTERVAL);

@@ -1,7 +1,7 @@
-//! The gRPC handlers of the replay service: each converts its request, calls the table service and converts the answer.
-//! The legal orders of messages are in [`proto::replay::order`].
+//! The gRPC handlers of the replay service: each converts the request, calls the table service and converts the
+//! result. [`proto::replay::order`] defines the legal message orders.
 //!
-//! The connection that reads a stream also drives it; no task is spawned, so none outlives its client.
+//! The connection that reads a stream also drives it. No task is spawned, so no task outlives the client.
 
 mod insert;
 mod listing;
@@ -33,7 +33,7 @@ use crate::quota::Quota;
 use crate::table_service::{Command, Ended, Handle, Refusal};
 use crate::{metrics, storage};
 
-/// The maximum number of calls of reanalysis that are served at a time: each holds a trajectory and its record.
+/// Maximum number of concurrent reanalysis calls: each holds a trajectory and the record.
 const REVISION_CALLS_MAX: usize = 128;
 
 /// Serves the tables of a [`Handle`] over gRPC.
@@ -50,11 +50,11 @@ pub struct ReplayService {
     actors: Actors,
 }
 
-/// A stream of answers of the type that tonic expects.
+/// A response stream of the type that tonic expects.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl ReplayService {
-    /// Creates a service that runs until `drain` fires and tracks its actors in `actors`.
+    /// Creates a service that runs until `drain` fires and tracks leases in `actors`.
     pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
@@ -63,20 +63,20 @@ impl ReplayService {
         Self { settings: Arc::new(settings), handle, drain, lists, revisions, streams, clients, quota, actors }
     }
 
-    /// Acquires one of the permits for open streams.
+    /// Acquires a permit for an open stream.
     fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
         let most = self.settings.streams_max;
         let full = |_| exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 
-    /// Acquires one of the permits for calls of reanalysis.
+    /// Acquires a permit for a reanalysis call.
     fn revision(&self) -> Result<OwnedSemaphorePermit, Status> {
         let full = |_| exhausted(format!("{REVISION_CALLS_MAX} calls of reanalysis are served already"));
         Arc::clone(&self.revisions).try_acquire_owned().map_err(full)
     }
 
-    /// Returns the table of this name; the main one if the name is empty.
+    /// Returns the table with this name; the main table if the name is empty.
     fn table(&self, name: &str) -> Result<TableIndex, Status> {
         let name = if name.is_empty() { MAIN } else { name };
         let index = self.settings.tables.iter().position(|table| table.name == name).map(TableIndex);
@@ -129,7 +129,7 @@ impl v1::replay_server::Replay for ReplayService {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         let query = ListQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&query.table)?;
-        // One list at a time: that of a large table needs memory for all its ids, and takes longer than the table
+        // One list at a time: the list of a large table needs memory for all ids, and takes longer than the table
         // service may be blocked.
         let turn = Arc::clone(&self.lists).acquire_owned().await.map_err(|_| draining())?;
         let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
@@ -217,7 +217,7 @@ impl v1::replay_server::Replay for ReplayService {
     }
 }
 
-/// Checks a revision, and encodes its record for the log.
+/// Checks a revision and encodes the record for the log.
 fn encoded_revision(
     request: v1::ReviseRequest,
     limits: Limits,
@@ -231,7 +231,7 @@ fn encoded_revision(
     Ok((revised, content.map_err(|error| Status::internal(error.to_string()))?, at))
 }
 
-/// Returns the ids that a query requests, of the trajectories held, newest first.
+/// Returns the ids for `query` from the held trajectories, newest first.
 fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
     let mut ids: Vec<TrajectoryId> = match query.order {
@@ -246,7 +246,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
             // Trajectories that were never searched, or are scored by rewards, have no surprise and sort last.
             let surprise = |trajectory: &Trajectory| trajectory.surprise().unwrap_or(-1.0);
             let mut ids: Vec<_> = held.into_iter().map(|trajectory| (surprise(&trajectory), trajectory.id())).collect();
-            // The sort is stable: of equal trajectories the newest comes first.
+            // The sort is stable: among equal trajectories the newest comes first.
             ids.sort_by(|(a, _), (b, _)| b.total_cmp(a));
             ids.into_iter().map(|(_, id)| id).collect()
         }
@@ -255,7 +255,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     ids
 }
 
-/// Waits until `moment`, or forever if there is none.
+/// Waits until `moment`; forever if there is none.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -284,7 +284,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// The table service ends when the server has drained.
+/// The table service stops once the server has drained.
 impl From<Ended> for Status {
     fn from(Ended: Ended) -> Self {
         draining()

@@ -1,7 +1,7 @@
-//! The server's side of one insert stream as a pure state machine: it admits messages, counts what is in flight, renews
-//! the lease of the actor and answers each trajectory.
+//! The server side of one insert stream as a pure state machine: it admits messages, counts trajectories in flight,
+//! renews the lease of the actor and replies to each trajectory.
 //!
-//! It depends on no sockets, tasks or clocks; every call that needs the time takes it. Its driver is the handler in
+//! It depends on no sockets, tasks or clocks; every call that needs the time takes it. The driver is the handler in
 //! [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the calls.
 
 use std::collections::HashMap;
@@ -24,15 +24,15 @@ use crate::quota::Quota;
 use crate::storage;
 use crate::table_service::Inserted;
 
-/// The maximum number of unanswered trajectories of one actor: that of a commit's entries, so that one actor alone can
-/// fill a commit.
+/// Maximum number of unanswered trajectories per actor. Equals the maximum number of entries in a commit, so that
+/// one actor alone can fill a commit.
 pub const INSERT_CREDIT: u32 = 256;
 
-/// The delay after which a rejected client should retry; freeing space on a disk takes at least this long.
+/// Retry delay for rejected clients; freeing space on a disk takes at least this long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The size of an actor's unanswered trajectories at which its stream is no longer read, in bytes: two of the largest
-/// trajectories.
+/// Total size of an actor's unanswered trajectories at which the stream is no longer read, in bytes: twice the
+/// maximum size of a trajectory.
 const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// The stream of one actor.
@@ -41,30 +41,30 @@ pub struct InsertStream {
     order: InsertOrder,
     actors: Actors,
     quota: Quota,
-    /// The client, which may insert for some actors only.
+    /// The client; it may insert for some actors only.
     caller: Caller,
     reading: Reading,
-    /// The address of the client.
+    /// Address of the client.
     address: String,
     heartbeat: Duration,
-    /// The lease of the actor, from its `hello` on.
+    /// The lease of the actor, once `hello` was received.
     lease: Option<Lease>,
-    /// The time of the client's last message, or of the last moment at which the server did not read.
+    /// Time of the client's last message, or of the last moment at which the server did not read.
     last_message: Instant,
-    /// The time of the last check of the lease.
+    /// Time of the last check of the lease.
     looked: Instant,
-    /// The time before which the stream is not read, because the actor has exceeded its quota.
+    /// Time before which the stream is not read, because the actor has exceeded the quota.
     quota_wait: Option<Instant>,
-    /// True while a trajectory waits for a credit of its client; the stream is not read then.
+    /// True while a trajectory waits for a client credit; the stream is not read then.
     awaits_credit: bool,
-    /// The memory of each unanswered trajectory in bytes, by sequence.
+    /// Memory of each unanswered trajectory in bytes, by sequence.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
-    /// The spans of the traced unanswered trajectories, by sequence: each lasts from the arrival to the answer.
+    /// Spans of traced unanswered trajectories, by sequence: each lasts from the arrival to the reply.
     traces: HashMap<u64, Span>,
 }
 
-/// The state of reading: messages are still read, or the reason for which they are not.
+/// The state of reading: on, or the reason why messages are no longer read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -72,10 +72,10 @@ enum Reading {
     Draining,
 }
 
-/// What a message of the client requires.
+/// The reaction required to a client message.
 #[derive(Debug)]
 pub enum Received {
-    /// Nothing.
+    /// No reaction.
     Nothing,
     /// The stream is open: find the highest stored epoch of the actor and send [`InsertStream::ready`].
     Hello(Origin),
@@ -83,32 +83,32 @@ pub enum Received {
     Insert {
         /// The trajectory.
         trajectory: Trajectory,
-        /// Its record for the log.
+        /// The encoded record for the log.
         content: EncodedTrajectory,
-        /// The time of the insert, as in the record.
+        /// Time of the insert, as in the record.
         inserted: UnixMillis,
     },
-    /// An invalid trajectory: count it and send this answer.
+    /// An invalid trajectory: count it and send this reply.
     Refused(v1::InsertResponse),
 }
 
-/// What a check of the lease requires.
+/// The reaction required after a lease check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looked {
-    /// Nothing.
+    /// No reaction.
     Nothing,
-    /// Find the reason for which inserts wait and send [`InsertStream::waiting`].
+    /// Find the reason why inserts wait and send [`InsertStream::waiting`].
     FindWait,
 }
 
 impl InsertStream {
-    /// Creates the stream of a client at `address`, whose lease is one of `actors`.
+    /// Creates the stream of a client at `address`; the lease is opened in `actors`.
     ///
     /// While [`end`](Self::end) returns `None`, the driver passes the client's messages to [`receive`](Self::receive)
-    /// as long as [`reads`](Self::reads) is true, the results of inserts to [`inserted`](Self::inserted), and calls
-    /// [`look`](Self::look) at the time [`next_look`](Self::next_look) and [`proceed`](Self::proceed) at the time
-    /// [`quota_wait`](Self::quota_wait). An error ends the stream with this status. Dropping the stream records its
-    /// end.
+    /// as long as [`reads`](Self::reads) is true, and the results of inserts to [`inserted`](Self::inserted). It
+    /// calls [`look`](Self::look) at the time [`next_look`](Self::next_look), and [`proceed`](Self::proceed) at the
+    /// time [`quota_wait`](Self::quota_wait). An error ends the stream with this status. Dropping the stream records
+    /// that it is closed.
     pub fn new(
         settings: &Settings,
         actors: Actors,
@@ -137,7 +137,7 @@ impl InsertStream {
         }
     }
 
-    /// Returns the end of the stream, once it is reached: an error if the client must connect again.
+    /// Returns the result of a finished stream: an error if the client must connect again. `None` before.
     pub fn end(&self) -> Option<Result<(), Status>> {
         match self.reading {
             Reading::ClientEnded if self.order.unanswered() == 0 => Some(Ok(())),
@@ -151,12 +151,12 @@ impl InsertStream {
         self.is_open() && self.may_read()
     }
 
-    /// Returns true until the client has ended its requests or the server drains.
+    /// Returns true until the client has closed the requests or the server drains.
     pub fn is_open(&self) -> bool {
         self.reading == Reading::On
     }
 
-    /// Takes the client's next message, which arrives at `now`; `wall` is the same moment as the time that is stored.
+    /// Handles the client's next message, which arrives at `now`; `wall` is the same moment as a stored time.
     ///
     /// # Errors
     /// The status that ends the stream.
@@ -189,21 +189,20 @@ impl InsertStream {
         }
     }
 
-    /// Returns the answer to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
-    /// 0.
+    /// Returns the reply to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or 0.
     pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
         self.order.ready(highest_epoch)
     }
 
-    /// Returns the message with the reason for which trajectories wait, if the client reads such messages.
+    /// Returns the message with the reason why trajectories wait, if the client supports such messages.
     pub fn waiting(&self, wait: InsertWait) -> Option<v1::InsertResponse> {
         self.order.reads_waiting().then(|| wait.into())
     }
 
-    /// Takes the result of an insert and returns the answer to send, if there is one.
+    /// Handles the result of an insert and returns the reply to send, if there is one.
     ///
     /// # Errors
-    /// The status that ends the stream: the trajectory was neither stored nor refused and must be sent again.
+    /// The status that ends the stream: the trajectory was neither stored nor rejected and must be sent again.
     pub fn inserted(&mut self, inserted: Inserted) -> Result<Option<v1::InsertResponse>, Status> {
         self.order.answered();
         self.landed(inserted.id());
@@ -224,7 +223,7 @@ impl InsertStream {
         self.reading = Reading::Draining;
     }
 
-    /// Returns the time until which the actor must wait because of its quota.
+    /// Returns the time until which the quota keeps the actor waiting.
     pub fn quota_wait(&self) -> Option<Instant> {
         self.quota_wait
     }
@@ -234,18 +233,18 @@ impl InsertStream {
         self.quota_wait = None;
     }
 
-    /// Records whether a trajectory waits for a credit of its client.
+    /// Records whether a trajectory waits for a client credit.
     pub fn await_credit(&mut self, awaits_credit: bool) {
         self.awaits_credit = awaits_credit;
     }
 
-    /// Returns the time of the next check of the lease, once there is one.
+    /// Returns the time of the next lease check; `None` before there is a lease.
     pub fn next_look(&self) -> Option<Instant> {
         self.lease.is_some().then(|| self.looked + self.heartbeat / 2)
     }
 
-    /// Checks that the client is alive. Silence does not count while the server reads nothing, nor from a client
-    /// without heartbeats, nor for the time in which this server was itself stalled.
+    /// Checks that the client is alive. Silence does not count while the server reads nothing, for a client without
+    /// heartbeats, or during a stall of this server.
     ///
     /// # Errors
     /// The status that ends the stream of a silent client.
@@ -265,7 +264,7 @@ impl InsertStream {
         Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
     }
 
-    /// Encodes a trajectory here, in the task of its connection, rather than on the log's single thread.
+    /// Encodes a trajectory in the task of the connection rather than on the log's single thread.
     fn accept(
         &mut self,
         trajectory: Trajectory,
@@ -277,7 +276,7 @@ impl InsertStream {
         let id = trajectory.id();
         let bytes = trajectory.bytes() + content.payload().len();
         self.traces.extend(trace.map(|span| (id.sequence, span)));
-        // A trajectory that is received twice before it is answered is counted once.
+        // A trajectory that arrives twice before the reply is counted once.
         self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
         if let Some(lease) = &self.lease {
             lease.arrived(Some(trajectory.last_weights_version().0));
@@ -290,7 +289,7 @@ impl InsertStream {
         self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
-    /// Renews the lease of a client that sent a message, or that this server keeps from sending one.
+    /// Renews the lease after a message from the client, or while this server prevents messages.
     fn renew_lease(&mut self, now: Instant) {
         self.last_message = now;
         if let Some(lease) = &self.lease {
@@ -318,7 +317,8 @@ impl InsertStream {
         span.end();
     }
 
-    /// Returns the answer for the actor, or `None` if the actor must send the trajectory again.
+    /// Returns the reply for the actor; `None` if the server drains, so that the actor must send the trajectory
+    /// again. An error ends the stream.
     fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
         match inserted {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
@@ -337,8 +337,8 @@ impl InsertStream {
     }
 }
 
-/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no answer for it, so the
-/// stream ends: the actor keeps its unanswered trajectories and sends them again on the next stream.
+/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no reply for it, so the
+/// stream ends: the actor keeps all unanswered trajectories and sends them again on the next stream.
 fn not_stored(id: TrajectoryId, error: &str) -> Status {
     let reason = format!(
         "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
@@ -352,7 +352,7 @@ pub(crate) fn exhausted(reason: String) -> Status {
     convert::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
 }
 
-/// Returns the status that ends every stream and call when the server drains.
+/// Returns the status that ends every stream and call of a draining server.
 pub(crate) fn draining() -> Status {
     Status::unavailable("the replay server is shutting down")
 }
@@ -367,7 +367,7 @@ mod tests {
 
     const GAME: &str = "connect_four";
 
-    /// Returns a stream whose actor has sent its hello of revision 1.
+    /// Returns a stream after a hello of revision 1.
     fn opened(now: Instant) -> InsertStream {
         let settings = Config::default().settings().unwrap();
         let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);

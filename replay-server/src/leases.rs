@@ -1,9 +1,9 @@
-//! Tracks the live and lost actors with a lease for each actor, which every message renews.
+//! Tracks live and lost actors with one lease per actor, which every message renews.
 //!
-//! An actor sends a message every heartbeat. One that misses three in a row is lost: this is logged and counted once,
-//! and its next message makes it live again. One that sent a goodbye on all its streams is removed without a log entry.
-//! Both [`Leases`] and [`Actors`], which shares them between streams, take the time as an argument. Each stream holds a
-//! `Lease`.
+//! An actor sends a message every heartbeat. An actor that misses three in a row is lost: the loss is logged and
+//! counted once, and the next message makes the actor live again. An actor is removed without a log entry after a
+//! goodbye on all streams. [`Leases`], and [`Actors`], which shares them between streams, take the time as an
+//! argument. Each stream holds a `Lease`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use proto::replay::{Actor, ActorState, Actors as ActorList};
 #[cfg(test)]
 mod tests;
 
-/// The maximum number of heartbeats that may be missed in a row.
+/// Heartbeats that may be missed in a row.
 pub const MISSED_MAX: u32 = 3;
 
-/// The time for which a lost actor is listed: an operator may look for it, or it may reconnect.
+/// Time for which a lost actor stays listed: an operator may look for it, or it may reconnect.
 pub const LOST_KEPT: Duration = Duration::from_secs(600);
 
 /// The leases of all actors.
@@ -33,7 +33,7 @@ pub struct Leases {
     swept: Option<Instant>,
 }
 
-/// The lease of one actor, shared by all its streams.
+/// The lease of one actor, shared by all streams of the actor.
 #[derive(Debug)]
 struct Entry {
     epoch: u64,
@@ -41,7 +41,7 @@ struct Entry {
     since: Instant,
     renewed: Instant,
     is_lost: bool,
-    /// True if a stream ended without a goodbye, and none has been opened since.
+    /// True after a stream that closed without a goodbye, until the next stream opens.
     broke: bool,
     weights_version: Option<u64>,
     trajectories: u64,
@@ -61,7 +61,7 @@ pub struct StreamId {
     stream: u64,
 }
 
-/// The state of an actor before the message that renewed its lease.
+/// The state of an actor before the message that renewed the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// The lease had not expired.
@@ -71,8 +71,8 @@ pub enum Before {
 }
 
 impl Leases {
-    /// Returns the leases of actors that send a message every `heartbeat` and may have `credit` trajectories unanswered
-    /// on a stream.
+    /// Creates empty leases for actors that send a message every `heartbeat` and may have `credit` unanswered
+    /// trajectories per stream.
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
     }
@@ -82,8 +82,8 @@ impl Leases {
         self.heartbeat * MISSED_MAX
     }
 
-    /// Adds a stream of an actor. If the list is full, it replaces the actor that has been lost for longest; if none is
-    /// lost, the new actor is served but not listed.
+    /// Adds a stream of an actor. In a full list, the actor replaces the actor that has been lost for longest; if
+    /// none is lost, the new actor is served but not listed.
     pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Before) {
         let stream = self.next_stream;
         self.next_stream += 1;
@@ -110,12 +110,13 @@ impl Leases {
         (id, entry.renew(now))
     }
 
-    /// Renews the lease of an actor that sent a message, or that this server keeps from sending one.
+    /// Renews the lease after a message from the actor, or while this server prevents messages.
     pub fn renew(&mut self, id: StreamId, now: Instant) -> Before {
         self.entries.get_mut(&id.actor).map_or(Before::Live, |entry| entry.renew(now))
     }
 
-    /// Records that a trajectory arrived, whose last step was played with this version and which is now unanswered.
+    /// Records the arrival of a trajectory, unanswered until [`answered`](Self::answered). `weights_version` played
+    /// the last step.
     pub fn arrived(&mut self, id: StreamId, weights_version: Option<u64>) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         entry.weights_version = weights_version.or(entry.weights_version);
@@ -124,7 +125,7 @@ impl Leases {
         }
     }
 
-    /// Records that a trajectory was answered; `stored` is 1 if it is new and durable, else 0.
+    /// Records the reply to a trajectory; `stored` is 1 if the trajectory is new and durable, else 0.
     pub fn answered(&mut self, id: StreamId, stored: u64) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         entry.trajectories += stored;
@@ -133,7 +134,7 @@ impl Leases {
         }
     }
 
-    /// Records a goodbye: the actor will end the stream when it has received all answers.
+    /// Records a goodbye: the actor closes the stream after all replies.
     pub fn goodbye(&mut self, id: StreamId) {
         let stream = self.entries.get_mut(&id.actor).and_then(|entry| entry.streams.get_mut(&id.stream));
         if let Some(stream) = stream {
@@ -141,8 +142,8 @@ impl Leases {
         }
     }
 
-    /// Records that a stream was closed by either side. An actor that sent a goodbye on its last stream is removed; any
-    /// other has until its lease expires to reconnect.
+    /// Records that either side closed a stream. An actor is removed after goodbyes on all streams; any other actor
+    /// may reconnect until the lease expires.
     pub fn closed(&mut self, id: StreamId) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         let Some(stream) = entry.streams.remove(&id.stream) else { return };
@@ -152,9 +153,9 @@ impl Leases {
         }
     }
 
-    /// Returns the actors whose lease has expired since the last sweep, with their last known state, and removes those
-    /// lost for longer than [`LOST_KEPT`]. If the last sweep is more than a heartbeat ago, the server itself was
-    /// stalled, and no actor counts as lost for that time.
+    /// Returns the actors with a lease that expired since the last sweep, in the last known state, and removes actors
+    /// lost for longer than [`LOST_KEPT`]. A sweep more than a heartbeat after the previous one means that the server
+    /// itself was stalled: no actor counts as lost for that time.
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
@@ -180,19 +181,19 @@ impl Leases {
         [ActorState::Live, ActorState::Draining, ActorState::Lost].into_iter().map(move |state| (state, count(state)))
     }
 
-    /// Returns the number of times that an actor was lost.
+    /// Returns the total number of losses.
     pub fn lost_total(&self) -> u64 {
         self.lost_total
     }
 
-    /// Returns the list of actors and its totals.
+    /// Returns the list of actors, with the total of losses and the heartbeat interval.
     pub fn list(&self, now: Instant) -> ActorList {
         let actors = self.entries.iter().map(|(&actor, entry)| entry.listed(actor, self.credit, now)).collect();
         let heartbeat_ms = u32::try_from(self.heartbeat.as_millis()).unwrap_or(u32::MAX);
         ActorList { actors, lost_total: self.lost_total, heartbeat_ms }
     }
 
-    /// Returns true if another actor may be listed, after removing a lost one if necessary.
+    /// Returns true if another actor may be listed; removes a lost actor if necessary.
     fn has_room(&mut self) -> bool {
         if self.entries.len() < ACTORS_MAX {
             return true;
@@ -241,19 +242,19 @@ impl Entry {
     }
 }
 
-/// The leases of a server, shared by its streams.
+/// The leases of a server, shared by all streams.
 #[derive(Debug, Clone)]
 pub struct Actors {
     leases: Arc<Mutex<Leases>>,
 }
 
 impl Actors {
-    /// Creates shared leases; see [`Leases::new`].
+    /// Creates empty shared leases; see [`Leases::new`].
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { leases: Arc::new(Mutex::new(Leases::new(heartbeat, credit))) }
     }
 
-    /// Opens a stream of an actor.
+    /// Opens a stream of an actor; logs the return of a lost actor.
     pub(crate) fn open(&self, actor: u64, epoch: u64, address: String, now: Instant) -> Lease {
         let (id, before) = self.leases.lock().open(actor, epoch, address, now);
         log_return(before, actor, epoch);
@@ -284,13 +285,13 @@ impl Actors {
         }
     }
 
-    /// Returns the list of actors and its totals.
+    /// Returns the list of actors with the totals; see [`Leases::list`].
     pub fn list(&self, now: Instant) -> ActorList {
         self.leases.lock().list(now)
     }
 }
 
-/// The share of one stream in the lease of its actor. Dropping it records the end of the stream.
+/// A stream's share of the actor's lease. Dropping it records that the stream is closed.
 #[derive(Debug)]
 pub(crate) struct Lease {
     actors: Actors,

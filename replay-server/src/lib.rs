@@ -1,13 +1,13 @@
 //! Stores each trajectory durably and exactly once, and serves samples at the ratio that the rate limiter enforces.
 //!
-//! [`run`] is the body of the process, which checks a [`Config`] into [`Settings`]; [`start`] starts a server and
-//! returns it as [`Running`]. Three parts have one owner each. [`grpc::ReplayService`] answers calls on tokio, inserts
-//! by the rules of [`insert_stream::InsertStream`].
-//! [`table_service::TableService`] owns the tables and their limiters on its own thread and processes one command at a
-//! time. The [`log`] owns the files on another thread and commits many inserts with one fsync. Bounded channels connect
-//! the three; an insert is acknowledged after its commit, and inserts wait while a limiter blocks them, so that
-//! back-pressure reaches the actors. [`leases::Actors`] tracks live actors, [`archive::Archive`] copies the files to an
-//! object store if one is configured, and [`verify`] checks a log. Start with [`start`].
+//! [`run`] is the body of the process, which validates a [`Config`] into [`Settings`]; [`start`] starts a server and
+//! returns a [`Running`] server. Three parts have one owner each. [`grpc::ReplayService`] serves calls on tokio;
+//! [`insert_stream::InsertStream`] has the rules for inserts. [`table_service::TableService`] owns the tables and
+//! rate limiters on a separate thread and processes one command at a time. The [`log`] owns the files on another
+//! thread and commits many inserts with one fsync. Bounded channels connect the three; an insert is acknowledged
+//! after the commit, and inserts wait while a limiter blocks them, so that back-pressure reaches the actors.
+//! [`leases::Actors`] tracks live actors, [`archive::Archive`] copies the files to an object store if one is
+//! configured, and [`verify`] checks a log. Start with [`start`].
 
 pub mod archive;
 mod clients;
@@ -45,16 +45,16 @@ use insert_stream::INSERT_CREDIT;
 use leases::Actors;
 use table_service::{Command, Handle};
 
-/// The interval at which metrics are published and waiting samplers receive the reason for their wait.
+/// Interval at which metrics are published and waiting samplers receive the reason for the wait.
 const TICK: Duration = Duration::from_millis(250);
 
-/// The time limit for streams to end once the server drains; they only have to notice the drain.
+/// Time limit for closing streams once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The body of the process, for [`service::run`].
+/// Runs the process body, for [`service::run`].
 ///
 /// # Errors
-/// The failure that prevented the start or ended the process early, as one chain.
+/// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(serve_replay(config, context))
 }
@@ -81,17 +81,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until the server has drained: every acknowledged insert is on disk and the threads are joined.
+    /// Waits until the server has drained: every acknowledged insert is on disk, and the threads are joined.
     ///
     /// # Errors
-    /// The failure that ended the server early.
+    /// The failure that stopped the server early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
 }
 
-/// Starts a server as [`start_with`] does, without authentication: for a server that only its caller uses, over
-/// loopback.
+/// Starts a server like [`start_with`], without authentication: for a server that only the caller uses, over loopback.
 ///
 /// # Errors
 /// As [`start_with`].
@@ -99,10 +98,10 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
     start_with(settings, Security::default(), listener, Health::default(), drain).await
 }
 
-/// Restores the tables from their log and serves them on `listener`, to clients that `security` accepts, until `drain`
+/// Restores the tables from the log and serves them on `listener`, to clients that `security` accepts, until `drain`
 /// fires. `health` watches the threads.
 ///
-/// Boxed, so that the server is compiled in this crate, and not again in each crate that starts one.
+/// The future is boxed, so that the server is compiled in this crate and not again in each crate that starts one.
 ///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.
@@ -139,7 +138,7 @@ async fn restore_and_serve(
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
         let watching = tokio::spawn(disk::watch(settings.directory.clone(), drain.clone()));
         let served = serve(settings, security, listener, handle, drain.clone()).await;
-        // The threads and tasks must end even if serving failed.
+        // The threads and tasks must stop even if serving failed.
         drain.start();
         let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
         if let Some(archiving) = archiving {
@@ -148,13 +147,13 @@ async fn restore_and_serve(
         }
         watching.await.context("join the task that watches the disk")?;
         drop(lock);
-        // A panic of a thread is the cause of what the server saw of it.
+        // A panic of a thread is the cause of the server's error.
         joined.and(served)
     });
     Ok(Running { address, serving })
 }
 
-/// Opens the archive, if one is configured, and fills an empty folder from it.
+/// Opens the archive, if one is configured, and fills an empty directory from it.
 async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive, Duration)>> {
     let Some(ArchiveSettings { url, interval }) = &settings.archive else {
         archive::check_restored(&settings.directory)?;
@@ -222,7 +221,7 @@ async fn serve(
         served = &mut serving => served.context("serve replay"),
         () = &mut draining => Ok(()),
         () = &mut ticking => if drain.started() {
-            // The table service has drained before the streams: they are still delivering its last answers.
+            // The table service has drained before the streams, which are still delivering the last replies.
             tokio::select! {
                 served = &mut serving => served.context("serve replay"),
                 () = &mut draining => Ok(()),
@@ -231,7 +230,7 @@ async fn serve(
             Err(anyhow!("the replay table has ended early"))
         },
     };
-    // The table service must end too, even if serving failed.
+    // The table service must stop too, even if serving failed.
     let _ = handle.send(Command::Drain).await;
     served
 }

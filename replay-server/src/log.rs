@@ -1,8 +1,8 @@
 //! The log stores every acknowledged trajectory in append-only segment files.
 //!
-//! A segment is a sequence of [`frame`]s, which only the process can produce (clients cannot forge them); the first is
-//! a [`Head`] that carries over the state of earlier segments (ids seen, totals), so old segments are dropped by
-//! unlinking them. A commit is one write and one fsync for many records. It depends neither on the table nor on the
+//! A segment is a sequence of [`frame`]s, which only the process can produce (clients cannot forge them). The first
+//! holds a [`Head`] with the state of earlier segments (ids seen, totals), so that old segments are dropped by
+//! unlinking. A commit is one write and one fsync for many records. The log depends neither on the table nor on the
 //! content of a trajectory. Start with [`Log::open`].
 
 pub mod committer;
@@ -36,77 +36,76 @@ pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
 
-/// The capacity that the buffer of a commit keeps between commits, in bytes; the excess is freed after a rare large
-/// commit.
+/// Buffer capacity kept between commits, in bytes; the excess is freed after a rare large commit.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// The settings of the log.
+/// Settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// The name of the game whose trajectories the log holds.
+    /// Name of the game of all trajectories in the log.
     pub game: String,
-    /// The size at which a segment is closed, in bytes.
+    /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
-    /// The number of threads that read the log at a start.
+    /// Number of threads that read the log at a start.
     pub threads: NonZeroUsize,
-    /// The seed of the salts of new segments; only real entropy keeps clients from forging records.
+    /// Seed of the salts for new segments; only real entropy keeps clients from forging records.
     pub salt_seed: [u8; 32],
-    /// The bounds of the ids seen.
+    /// Bounds on the ids seen.
     pub seen: SeenLimits,
-    /// What happens if no head can be read.
+    /// Reaction to a log without a readable head.
     pub damaged_head: DamagedHead,
-    /// The defect that a simulation plants.
+    /// A defect planted by a simulation.
     pub planted: Planted,
 }
 
-/// What happens if no head of a log can be read: the ids seen, quarantines of actors and changed settings are lost.
+/// The reaction to a log without a readable head: the ids seen, quarantines of actors and changed settings are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DamagedHead {
     /// The log is not opened, so that it can be restored from a copy.
     #[default]
     Refuse,
-    /// The log is opened with what its records hold.
+    /// The log is opened with the content of the records alone.
     Accept,
 }
 
-/// The number of a segment; numbers count up from one.
+/// Number of a segment, counted from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {
-    /// The number of the first segment of a log.
+    /// Number of the first segment in a log.
     pub const FIRST: Self = Self(1);
 
     const SUFFIX: &str = ".log";
 
-    /// Returns the name of the segment's file.
+    /// Returns the file name of the segment.
     pub fn file_name(self) -> String {
         format!("{:020}{}", self.0, Self::SUFFIX)
     }
 
-    /// Parses the name of a segment's file; `None` for any other name.
+    /// Parses the file name of a segment; `None` for any other name.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let number = name.strip_suffix(Self::SUFFIX)?.parse().ok().map(Self)?;
         (number.file_name() == name).then_some(number)
     }
 }
 
-/// A record to be made durable.
+/// A record to make durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// An inserted trajectory.
     Trajectory {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The number of its items.
+        /// Number of items in the trajectory.
         items: u32,
         /// The encoded record.
         content: EncodedTrajectory,
     },
     /// New searches of a trajectory.
     Revision {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
         /// The encoded record.
         content: EncodedTrajectory,
@@ -134,32 +133,32 @@ impl Entry {
 pub struct Log<V: Volume> {
     volume: V,
     settings: LogSettings,
-    /// The content of the next segment's head.
+    /// Content for the head of the next segment.
     state: Head,
-    /// The totals of the durable records.
+    /// Totals of the durable records.
     synced: Counters,
-    /// The segments with their sizes, oldest first; the last one may be open.
+    /// Segments with sizes, oldest first; the last may be open.
     segments: VecDeque<(SegmentNumber, u64)>,
     open: Option<OpenSegment<V::File>>,
     salts: ChaCha8Rng,
-    /// True if the open file was written to since its last sync.
+    /// True if the open file has unsynced writes.
     is_dirty: bool,
-    /// The length to which the open file must be truncated before it grows again: the bytes that a failed commit left
-    /// there may be complete records.
+    /// Length to which the open file must be truncated before it grows again: the remains of a failed commit may be
+    /// complete records.
     cut_due: Option<u64>,
-    /// True if a sync has failed behind written records, whose segment is written anew before the next one begins.
+    /// True after a failed sync of written records; the segment is then rewritten before the next segment starts.
     is_unsynced: bool,
     buffer: Vec<u8>,
 }
 
-/// The segment that is appended to.
+/// The segment under append.
 #[derive(Debug)]
 struct OpenSegment<F> {
     file: F,
     prologue: Prologue,
 }
 
-/// The position of one write at the end of a segment.
+/// The range of one write at the end of a segment.
 #[derive(Debug, Clone, Copy)]
 struct Written {
     number: SegmentNumber,
@@ -175,7 +174,7 @@ impl<V: Volume> Log<V> {
     /// order of insertion. All records read are durable when this returns.
     ///
     /// # Errors
-    /// [`OpenError`]: no record was lost; a torn tail may have been moved to a file of its own.
+    /// [`OpenError`]: no record was lost; a torn tail may have been moved to a separate file.
     pub fn open<T: Send>(
         volume: V,
         settings: LogSettings,
@@ -204,17 +203,17 @@ impl<V: Volume> Log<V> {
         }
     }
 
-    /// Makes `entries` durable in one write and one fsync, together with the number of samples drawn so far.
+    /// Makes `entries` durable with one write and one fsync, together with the number of samples drawn so far.
     ///
     /// # Errors
-    /// None of the entries was recorded; the log is unchanged and the call may be retried.
+    /// No entry was recorded; the log is unchanged and the call may be retried.
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
         let open = self.open.as_mut().expect("the segment that grew is open");
         let planted = self.settings.planted;
         let synced = if planted.is(Defect::AcknowledgedBeforeSync) { Ok(()) } else { open.file.sync() };
         if let Err(error) = synced {
-            // After a failed fsync the content of the disk is unknown: earlier records stay, later ones are truncated.
+            // After a failed fsync the disk content is unknown: earlier records stay, later records are truncated.
             self.cut_back(written.start);
             return Err(error);
         }
@@ -225,10 +224,10 @@ impl<V: Volume> Log<V> {
         Ok(written.number)
     }
 
-    /// Writes `entries` into the file, where they survive the end of this process; [`Log::sync`] makes them durable.
+    /// Writes `entries` to the file, so that they survive the exit of this process; [`Log::sync`] makes them durable.
     ///
     /// # Errors
-    /// None of the entries was recorded; the log is unchanged and the call may be retried.
+    /// No entry was recorded; the log is unchanged and the call may be retried.
     pub fn write(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
         self.count(entries, samples, written);
@@ -239,8 +238,8 @@ impl<V: Volume> Log<V> {
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// The records written since the last sync may be lost if the machine stops before the next write, which writes
-    /// their segment anew.
+    /// The records written since the last sync may be lost if the machine stops before the next write, which rewrites
+    /// the segment.
     pub fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
@@ -251,8 +250,8 @@ impl<V: Volume> Log<V> {
                 self.synced = self.state.counters;
                 self.close_if_full();
             }
-            // A second fsync would succeed without writing the data: after a failed fsync the kernel marks the pages as
-            // clean.
+            // A second fsync would succeed without writing the data: after a failed fsync the kernel marks the pages
+            // as clean.
             Err(_) => {
                 let _ = self.cut();
                 self.open = None;
@@ -262,7 +261,7 @@ impl<V: Volume> Log<V> {
         synced
     }
 
-    /// Returns true if records were written and not synced.
+    /// Returns true if there are written records without a sync.
     pub fn is_dirty(&self) -> bool {
         self.is_dirty
     }
@@ -284,8 +283,8 @@ impl<V: Volume> Log<V> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
-            // Each removal is durable before the next: a power loss could undo that of a trajectory's segment and not
-            // that of a later one, which holds the trajectory's quarantine or revisions.
+            // Each removal is durable before the next. Otherwise a power loss could undo the removal of a
+            // trajectory's segment but not of a later segment with the trajectory's quarantine or revisions.
             self.volume.sync()?;
             self.segments.pop_front();
             dropped += 1;
@@ -293,7 +292,7 @@ impl<V: Volume> Log<V> {
         Ok(dropped)
     }
 
-    /// Returns the state of the log at its end.
+    /// Returns the state at the end of the log.
     pub fn state(&self) -> &Head {
         &self.state
     }
@@ -313,14 +312,14 @@ impl<V: Volume> Log<V> {
         self.segments.len()
     }
 
-    /// Returns the segment of the next entry, or an earlier one: a full segment is closed before the next entry.
+    /// Returns the segment of the next entry, or an earlier segment: a full segment is closed before the next entry.
     pub fn segment(&self) -> SegmentNumber {
         let last = self.segments.back().map_or(SegmentNumber(0), |(number, _)| *number);
         if self.open.is_some() { last } else { SegmentNumber(last.0.saturating_add(1)) }
     }
 
-    /// Appends the entries, preceded by the durable totals: any part of the unsynced records may be lost, and no total
-    /// may count a lost record.
+    /// Appends the entries, preceded by the durable totals: any part of the unsynced records may be lost, and no
+    /// total may count a lost record.
     fn append(&mut self, entries: &[Entry], samples: u64) -> io::Result<Written> {
         let (number, start) = self.segment_to_grow()?;
         let OpenSegment { file, prologue } = self.open.as_mut().expect("the segment to grow is open");
@@ -337,7 +336,7 @@ impl<V: Volume> Log<V> {
         Ok(Written { number, start, end })
     }
 
-    /// Truncates the bytes that a failed write or sync has left after `start`, now or before the next write.
+    /// Truncates the remains of a failed write or sync after `start`, now or before the next write.
     fn cut_back(&mut self, start: u64) {
         if self.settings.planted.is(Defect::FailedCommitNotCut) {
             return;
@@ -355,18 +354,18 @@ impl<V: Volume> Log<V> {
         Ok(())
     }
 
-    /// Updates the state and the segment's size with the written entries.
+    /// Updates the state and the segment size with the written entries.
     fn count(&mut self, entries: &[Entry], samples: u64, written: Written) {
         self.state.counters.samples = self.state.counters.samples.max(samples);
         for entry in entries {
             match entry {
                 Entry::Trajectory { id, items, .. } => {
-                    // It is new even if its gap has closed since it was admitted.
+                    // The id is new even if the gap around it has closed since the admission.
                     self.state.seen.insert(*id);
                     self.state.counters.count(*items);
                 }
-                // The head needs nothing of it: a segment is dropped once no trajectory of it or of an earlier one is
-                // held, and a revision comes behind its trajectory.
+                // The head needs nothing from a revision: a segment is dropped once no trajectory in it or in an
+                // earlier segment is held, and a revision follows the trajectory.
                 Entry::Revision { .. } => {}
                 Entry::Operator(record) => self.state.record(record),
             }
@@ -381,12 +380,12 @@ impl<V: Volume> Log<V> {
         }
     }
 
-    /// Makes the newest segment durable in a new file if its sync has failed: a start trusts every older segment.
+    /// Makes the last segment durable in a new file after a failed sync: a start trusts every older segment.
     fn write_anew(&mut self) -> io::Result<()> {
         if let (true, Some(&(number, size))) = (self.is_unsynced, self.segments.back()) {
             let name = number.file_name();
             let mut bytes = self.volume.read(&name)?;
-            // What a failed write has left behind them is no record of this log.
+            // The remains of a failed write after them are no record of this log.
             bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
             self.volume.replace(&name, &bytes)?;
             self.synced = self.state.counters;
@@ -417,7 +416,7 @@ impl<V: Volume> Log<V> {
         let is_name_synced = !self.settings.planted.is(Defect::DirectoryNotSynced);
         let sync_name = || if is_name_synced { self.volume.sync() } else { Ok(()) };
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| sync_name()) {
-            // Best effort: a head without records is harmless, but the next attempt creates a file of the same name.
+            // Best effort: a head without records is harmless, but the next attempt creates a file with the same name.
             let _ = self.volume.remove(&name);
             return Err(error);
         }
@@ -429,7 +428,7 @@ impl<V: Volume> Log<V> {
     }
 }
 
-/// Encodes the frames of one commit, to be written at offset `base` of the segment with this prologue.
+/// Encodes the frames of one commit, for offset `base` in the segment with this prologue.
 fn encode(out: &mut Vec<u8>, prologue: &Prologue, base: u64, entries: &[Entry], counters: Counters) -> io::Result<()> {
     prologue.append(out, base, &Record::encode_counters(counters))?;
     for entry in entries {

@@ -1,6 +1,6 @@
-//! The replay process: parses its arguments, loads the configuration, serves until it is stopped, and drains.
+//! The replay process: parses arguments, loads the configuration, serves until stopped, and drains.
 
-/// A trajectory or sample is dozens of small allocations, which one thread makes and another frees.
+/// A trajectory or sample consists of dozens of small allocations, made by one thread and freed by another.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

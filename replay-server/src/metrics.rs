@@ -1,4 +1,4 @@
-//! The names, descriptions and recording of all metrics of the process.
+//! Names, descriptions and recording of all metrics of the process.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use service::reasons::Reasons;
 
 use crate::repetition::Repetition;
 
-/// The reasons for which an insert is rejected, as values of the label `reason`.
+/// Reasons for rejecting an insert, as values of the label `reason`.
 const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
 const OVER_MEMORY: &str = "over_memory";
 
-/// The defects for which trajectories were refused.
+/// Defects of rejected trajectories.
 static DEFECTS: Reasons = Reasons::new();
 
-/// The gauges, including monotonic totals of seconds: counters hold whole numbers only.
+/// Gauges, including monotonic totals of seconds: counters hold integers only.
 const GAUGES: [(&str, &str); 21] = [
     ("zerofleet_replay_trajectories", "Trajectories held"),
     ("zerofleet_replay_items", "Items held: positions that may be drawn"),
@@ -75,7 +75,7 @@ const HISTOGRAMS: [(&str, &str); 5] = [
     ("zerofleet_replay_revision_lag_versions", "How far the searches that a revision replaced were behind it"),
 ];
 
-/// Describes all metrics, and initialises the counters that would otherwise appear with their first event.
+/// Describes all metrics, and initialises the counters that would otherwise appear with the first event.
 pub(crate) fn describe() {
     GAUGES.iter().for_each(|&(name, meaning)| describe_gauge!(name, meaning));
     COUNTERS.iter().for_each(|&(name, meaning)| describe_counter!(name, meaning));
@@ -93,7 +93,7 @@ pub(crate) fn describe() {
     }
 }
 
-/// Counts the defect of a trajectory that is refused for good.
+/// Counts the defect of a permanently rejected trajectory.
 pub(crate) fn count_defect(fault: &Invalid) {
     counter!("zerofleet_replay_defects_total", "why" => DEFECTS.label(&fault.to_string())).increment(1);
 }
@@ -103,27 +103,27 @@ pub(crate) fn count_not_stored() {
     counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
 }
 
-/// Counts a trajectory whose weights were too far behind.
+/// Counts a trajectory that was not stored because of the policy lag.
 pub(crate) fn count_stale() {
     counter!("zerofleet_replay_stale_total").increment(1);
 }
 
-/// Counts a trajectory that was acknowledged and not stored, since it holds no item.
+/// Counts a trajectory that was acknowledged but not stored, since it has no items.
 pub(crate) fn count_without_items() {
     counter!("zerofleet_replay_without_items_total").increment(1);
 }
 
-/// Counts a trajectory that was rejected because of the memory limit.
+/// Counts a trajectory rejected because of the memory limit.
 pub(crate) fn count_over_memory() {
     counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
 }
 
-/// Counts a trajectory that full tables gave up because of the memory limit.
+/// Counts a trajectory evicted from full tables because of the memory limit.
 pub(crate) fn count_evicted_for_memory() {
     counter!("zerofleet_replay_evicted_for_memory_total").increment(1);
 }
 
-/// Counts a revision, and by how many weights versions it is ahead of the last step that it replaced.
+/// Counts a revision, and records the number of versions from the last replaced step to the new weights.
 pub(crate) fn revised(trajectory: &Trajectory, replaced: WeightsVersion) {
     counter!("zerofleet_replay_revisions_total").increment(1);
     counter!("zerofleet_replay_revised_positions_total").increment(trajectory.searched_steps() as u64);
@@ -131,23 +131,23 @@ pub(crate) fn revised(trajectory: &Trajectory, replaced: WeightsVersion) {
     histogram!("zerofleet_replay_revision_lag_versions").record(lag as f64);
 }
 
-/// Counts a revision that was refused.
+/// Counts a rejected revision.
 pub(crate) fn count_revision_refused(refusal: ReviseRefusal) {
     counter!("zerofleet_replay_revisions_refused_total", "reason" => refusal.name()).increment(1);
 }
 
-/// Records the time from the arrival of a trajectory to its insertion into the tables.
+/// Records the time from the arrival of a trajectory to the insertion into the tables.
 pub(crate) fn inserted_after(latency: Duration) {
     histogram!("zerofleet_replay_insert_seconds").record(latency);
 }
 
-/// Publishes the memory use of all tables together.
+/// Publishes the total memory use of all tables, and the limit; 0 without a limit.
 pub(crate) fn publish_memory(bytes: u64, bytes_max: Option<u64>) {
     gauge!("zerofleet_replay_memory_bytes").set(bytes as f64);
     gauge!("zerofleet_replay_memory_bytes_max").set(bytes_max.unwrap_or(0) as f64);
 }
 
-/// Publishes the size of one table and its number of samples.
+/// Publishes size and sample count of one table.
 pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts) {
     let labels = [("table", name.to_owned())];
     gauge!("zerofleet_replay_tables_items", &labels).set(table.items() as f64);
@@ -157,7 +157,7 @@ pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts
     counter!("zerofleet_replay_tables_samples_total", &labels).absolute(counts.sampled);
 }
 
-/// Publishes the time for which each side of a table was blocked, by the reason.
+/// Publishes the blocked time of each side of a table, by reason.
 pub(crate) fn publish_waits(table: &str, waits: impl Iterator<Item = (&'static str, &'static str, Duration)>) {
     for (side, reason, total) in waits {
         let labels = [("table", table.to_owned()), ("side", side.to_owned()), ("reason", reason.to_owned())];
@@ -165,7 +165,7 @@ pub(crate) fn publish_waits(table: &str, waits: impl Iterator<Item = (&'static s
     }
 }
 
-/// Publishes the figures of the main table.
+/// Publishes the statistics of the main table.
 pub(crate) fn publish(table: &TableStats, [insert_wait, sample_wait]: [Duration; 2]) {
     gauge!("zerofleet_replay_trajectories").set(table.trajectories as f64);
     gauge!("zerofleet_replay_items").set(table.items as f64);
@@ -182,7 +182,7 @@ pub(crate) fn publish(table: &TableStats, [insert_wait, sample_wait]: [Duration;
     counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(table.refused_total);
 }
 
-/// Publishes how far the newest games repeat each other.
+/// Publishes how often the latest games repeat positions.
 pub(crate) fn publish_repetition(found: &Repetition) {
     for &(part, share) in &found.distinct_shares {
         gauge!("zerofleet_replay_distinct_share", "part" => part).set(share);
@@ -190,14 +190,14 @@ pub(crate) fn publish_repetition(found: &Repetition) {
     gauge!("zerofleet_replay_top_1000_share").set(found.top_1000_share);
 }
 
-/// The frequently recorded metrics, whose handles are looked up once.
+/// Frequently recorded metrics, with handles that are looked up once.
 #[derive(Debug)]
 pub(crate) struct TableMetrics {
-    /// The age of a drawn item: the time since its insertion.
+    /// Age of a drawn item: time since the insertion.
     pub(crate) age: Histogram,
-    /// The number of weights versions that a drawn item is behind the newest.
+    /// Policy lag of a drawn item, in weights versions.
     pub(crate) lag: Histogram,
-    /// The time from the request of a batch to its draw.
+    /// Time from the request for a batch to the draw.
     pub(crate) latency: Histogram,
 }
 
@@ -213,10 +213,10 @@ impl TableMetrics {
     }
 }
 
-/// Publishes the size of the archive and counts a pass by its result.
+/// Publishes the size of the archive and counts a pass by result.
 pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
     gauge!("zerofleet_replay_archive_bytes").set(bytes as f64);
-    // Both results are incremented, one of them by 0, so that both series exist from the first pass on.
+    // Both results are incremented, one by 0, so that both series exist from the first pass on.
     for (result, passes) in [("ok", u64::from(is_kept_up)), ("failed", u64::from(!is_kept_up))] {
         counter!("zerofleet_replay_archive_passes_total", "result" => result).increment(passes);
     }
@@ -228,7 +228,7 @@ pub(crate) fn disk(free_bytes: u64, bytes: u64) {
     gauge!("zerofleet_replay_disk_bytes").set(bytes as f64);
 }
 
-/// Publishes the number of actors in each state and the number of times that one was lost.
+/// Publishes the number of actors in each state and the total number of losses.
 pub(crate) fn actors(states: impl Iterator<Item = (ActorState, usize)>, lost_total: u64) {
     for (state, actors) in states {
         gauge!("zerofleet_replay_actors", "state" => state.name()).set(actors as f64);

@@ -1,4 +1,4 @@
-//! Limits the trajectories that each actor may insert per second.
+//! A limit on the trajectories that each actor may insert per second.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The number of tracked actors at which those within their quota are removed.
+/// Number of tracked actors at which the actors within quota are removed.
 const ACTORS_TRACKED_MAX: usize = 4096;
 
-/// The burst that an idle actor may send at once: the quota of one second.
+/// Burst that an idle actor may send at once: the quota of one second.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Limits the trajectories that each actor may insert per second, over all its streams.
+/// Limits the trajectories that each actor may insert per second, over all streams of the actor.
 ///
-/// This is the generic cell rate algorithm of ATM networks: each trajectory advances its actor's theoretical arrival
+/// This is the generic cell rate algorithm of ATM networks: each trajectory advances the actor's theoretical arrival
 /// time by one interval, which needs one word per actor and no timer.
 #[derive(Debug, Clone)]
 pub struct Quota {
@@ -24,13 +24,13 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Creates a quota; `None` limits nothing.
+    /// Creates a quota; `None` is unlimited.
     pub fn new(inserts_per_second_max: Option<NonZeroU32>) -> Self {
         let interval = inserts_per_second_max.map(|inserts| Duration::from_secs(1) / inserts.get());
         Self { interval, used_until: Arc::default() }
     }
 
-    /// Counts a trajectory; returns the time until which the actor's next one must wait, if it must.
+    /// Counts a trajectory; returns the time until which the next trajectory of the actor must wait, if it must.
     pub fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
         let interval = self.interval?;
         let mut used_until = self.used_until.lock();

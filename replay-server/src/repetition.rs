@@ -1,32 +1,31 @@
-//! Measures how often stored games repeat positions: self-play that has collapsed stores a few positions again and
-//! again.
+//! Measures how often stored games repeat positions: collapsed self-play stores a few positions again and again.
 
 use experience::{StepKind, Trajectory};
 
-/// The number of newest games that are measured.
+/// Maximum number of measured games, latest first.
 const GAMES_MAX: usize = 3_000;
-/// The number of samples from which on no older game is measured: it bounds memory and time, to about a tenth of a
-/// second, however long games are.
+/// Number of samples from which no older game is measured. Bounds memory and time, to about a tenth of a second,
+/// however long games are.
 const SAMPLES_MAX: usize = 1 << 20;
-/// The number of commonest positions that `top_1000_share` counts.
+/// Number of commonest positions that `top_1000_share` counts.
 const COMMONEST: usize = 1_000;
-/// The plies of a band; the last band has all later ones.
+/// Plies per band; the last band has all later plies.
 const BAND_PLIES: usize = 8;
-/// The parts of the samples: games whose first step was searched, by bands of plies, and all other games.
+/// Parts of the samples: bands of plies for games with a searched first step, and all other games.
 const PARTS: [&str; 5] = ["empty/0-7", "empty/8-15", "empty/16-23", "empty/24-", "other"];
 
-/// The repetition of positions among samples, which are full steps.
+/// The repetition of positions among samples (full steps).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Repetition {
-    /// The share of distinct positions among the samples of each part, and `overall`; NaN for a part without samples.
+    /// Share of distinct positions among the samples of each part, and `overall`; NaN for a part without samples.
     pub(crate) distinct_shares: Vec<(&'static str, f64)>,
-    /// The share of all samples that the 1,000 commonest positions hold.
+    /// Share of samples at the 1,000 commonest positions.
     pub(crate) top_1000_share: f64,
 }
 
 impl Repetition {
-    /// Measures the newest games. The counts are exact, in O(samples · log samples). Returns `None` if no trajectory
-    /// holds positions.
+    /// Measures the latest games. The counts are exact, in O(samples · log samples). Returns `None` if no trajectory
+    /// has positions.
     pub(crate) fn of<'a>(newest_first: impl Iterator<Item = &'a Trajectory>) -> Option<Self> {
         let mut parts = PARTS.map(|_| Vec::new());
         let mut samples = 0;
@@ -60,7 +59,7 @@ impl Repetition {
     }
 }
 
-/// Returns the number of times that each position occurs in a sorted list.
+/// Returns the number of occurrences of each position in a sorted list.
 fn repeats(sorted: &[u64]) -> impl Iterator<Item = usize> {
     sorted.chunk_by(|a, b| a == b).map(<[u64]>::len)
 }
@@ -74,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a game of these steps, `F` for a full one and `o` for one of the opening, with these positions.
+    /// Returns a game of these steps, `F` for a full and `o` for an opening step, with these positions.
     fn game(sequence: u64, steps: &str, positions: &[u64]) -> Trajectory {
         let policy = vec![ActionProbability { action: Action(0), probability: 1.0 }];
         let full = StepKind::Full { policy, value: 0.0 };
@@ -119,7 +118,7 @@ mod tests {
         assert!(found["other"].is_nan());
     }
 
-    /// Games of up to 200 plies, of which each draws its positions of a ply from a number that grows with the ply.
+    /// Games of up to 200 plies; the number of distinct positions per ply grows with the ply.
     #[test]
     fn shares_of_thousands_of_games_that_repeat_each_other_are_those_of_counting_all() {
         for (games, plies) in [(10, 200), (3_000, 36), (3_000, 200), (3_500, 30)] {

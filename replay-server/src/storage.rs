@@ -1,5 +1,5 @@
-//! The conversion between the log and the tables: encodes trajectories as records, and rebuilds the tables from the log
-//! at a restart.
+//! The conversion between log and tables: encodes trajectories as records, and rebuilds the tables from the log at a
+//! restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,28 +16,28 @@ use crate::log::{
 };
 use crate::table_service::{Restored, Segments, TableState};
 
-/// Encodes the record of a trajectory in the log: its columns, compressed.
+/// Encodes the log record of a trajectory: the compressed columns.
 ///
 /// # Errors
-/// The trajectory is larger than the wire allows.
+/// The trajectory exceeds the size limit of the wire.
 pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<EncodedTrajectory> {
     EncodedTrajectory::new(trajectory.id(), items(trajectory), inserted, trajectory.columns())
 }
 
-/// Encodes the record of a revision in the log: the columns with the new searches, compressed.
+/// Encodes the log record of a revision: the compressed columns with the new searches.
 ///
 /// # Errors
-/// The trajectory is larger than the wire allows.
+/// The trajectory exceeds the size limit of the wire.
 pub fn encode_revision(searched: &Trajectory, revision: u64, revised: UnixMillis) -> io::Result<EncodedTrajectory> {
     EncodedTrajectory::revision(searched.id(), revision, revised, searched.columns())
 }
 
-/// Returns the number of items of a trajectory, as the log counts them.
+/// Returns the number of items in a trajectory, as counted by the log.
 pub(crate) fn items(trajectory: &Trajectory) -> u32 {
     u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
 }
 
-/// Parses the content of a record; it is validated as strictly as input from the wire, since the disk may corrupt it.
+/// Parses the content of a record. The validation is as strict as for wire input, since the disk may corrupt it.
 pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> Result<Trajectory, String> {
     let trajectory = Trajectory::parse(id, content, settings.limits).map_err(|invalid| invalid.to_string())?;
     if trajectory.game() != settings.game {
@@ -46,21 +46,21 @@ pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> R
     Ok(trajectory)
 }
 
-/// The properties of the machine and of the moment that a restore depends on.
+/// The inputs of a restore from the machine and the moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Startup {
-    /// The time of the restore, by which trajectories expire.
+    /// Time of the restore, by which trajectories expire.
     pub now: UnixMillis,
-    /// The number of threads that read the log; the result does not depend on it.
+    /// Number of threads that read the log, without effect on the result.
     pub threads: NonZeroUsize,
-    /// The seed of the salts of new segments.
+    /// Seed for the salts of new segments.
     pub salt_seed: [u8; 32],
-    /// The defect that a simulation plants.
+    /// A defect planted by a simulation.
     pub planted: Planted,
 }
 
 impl Startup {
-    /// Returns the present time and the number of cores of this machine.
+    /// Returns the startup for the current time and the cores of this machine.
     pub fn now(salt_seed: [u8; 32]) -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self { now: UnixMillis::now(), threads, salt_seed, planted: Planted::default() }
@@ -73,7 +73,7 @@ impl Startup {
     }
 }
 
-/// Returns the settings with which a log is opened.
+/// Returns the settings for opening the log.
 pub(crate) fn log_settings(settings: &Settings, startup: Startup) -> LogSettings {
     let Startup { now: _, threads, salt_seed, planted } = startup;
     let is_bounded = !planted.is(Defect::SeenUnbounded);
@@ -88,7 +88,7 @@ pub(crate) fn log_settings(settings: &Settings, startup: Startup) -> LogSettings
     }
 }
 
-/// Opens the log and rebuilds the tables with their limiters from it.
+/// Opens the log, and rebuilds the tables and rate limiters from it.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -147,8 +147,8 @@ pub fn restore<V: Volume>(
     Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes, planted }, repairs))
 }
 
-/// Returns a table without retention or capacity limits: while the log is read, the limits in force at its end are not
-/// known yet. The log holds about as many trajectories as the tables do.
+/// Returns a table without retention or capacity limits: the limits in force at the end of the log are unknown while
+/// it is read. The log holds about as many trajectories as the tables.
 fn unbounded(settings: &NamedTable) -> TableState {
     let mut table = TableState::new(settings.clone());
     table.hold_to(without_bounds(settings.clone()));
@@ -161,10 +161,10 @@ fn without_bounds(mut settings: NamedTable) -> NamedTable {
     settings
 }
 
-/// Applies a revision. Of two records with the same number the later one applies: the earlier one was written by a
-/// commit that failed. A lower number than that of the trajectory, or another episode, is the work of a faulty disk.
+/// Applies a revision. The later of two records with the same number applies, since the earlier was written by a
+/// failed commit. A number below the trajectory's revision, or another episode, comes from a faulty disk.
 fn replay_revision(tables: &mut [TableState], searched: &Trajectory, revision: u64, revised: UnixMillis) {
-    // Every table holds all trajectories that were read, so the trajectory of one is that of all.
+    // Every table holds all trajectories read so far, so the trajectory is the same in all tables.
     let held = tables.iter_mut().find_map(|table| {
         let held = table.lookup(searched.id()).filter(|held| held.revision <= revision)?;
         held.trajectory.revised_by(searched).ok()
@@ -174,7 +174,7 @@ fn replay_revision(tables: &mut [TableState], searched: &Trajectory, revision: u
     }
 }
 
-/// Applies a record of an operator; the limiters' counts of this phase are replaced at the end.
+/// Applies an operator record; the limiter counts of this phase are replaced at the end.
 fn replay_record(tables: &mut [TableState], record: OperatorRecord) {
     match record {
         OperatorRecord::Quarantine(suspect) => tables.iter_mut().for_each(|table| _ = table.quarantine(suspect)),
@@ -182,12 +182,12 @@ fn replay_record(tables: &mut [TableState], record: OperatorRecord) {
         OperatorRecord::Priorities { table: name, updates } => {
             // The table may come from an earlier run file.
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
-            // The updates were checked when the record was decoded; items of removed trajectories are ignored.
+            // The updates were checked while decoding the record; items of removed trajectories are ignored.
             let _ = table.update_priorities(&updates);
         }
         OperatorRecord::Table { name, settings: Some(settings) } => {
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
-            // Updates of priorities that follow need a table with a selector that uses priorities.
+            // Later priority updates need a table with a selector that uses priorities.
             if let Some(live) = LiveTable::restored(&settings, table.written()) {
                 table.hold_to(without_bounds(live));
             }
@@ -207,7 +207,7 @@ fn is_lost(record: &OperatorRecord, planted: Planted) -> bool {
     }
 }
 
-/// Makes the table's quarantined actors exactly those of the head: segments that were dropped may have held the
+/// Makes the quarantined actors of the table exactly the actors in the head: dropped segments may have held the
 /// records.
 fn quarantine_exactly(table: &mut TableState, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();

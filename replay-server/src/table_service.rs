@@ -1,8 +1,8 @@
-//! The table service: the single owner of tables and limiters, on its own thread.
+//! The table service: the single owner of tables and rate limiters, on a separate thread.
 //!
-//! It applies one [`Command`] at a time, and then all inserts and draws that the limiters allow: inserts go to the log,
-//! batches to their samplers. A trajectory enters the tables only when the log has made it durable. The service depends
-//! neither on tonic nor on files; its callers hold a cheap [`Handle`].
+//! It applies one [`Command`] at a time, and then all inserts and draws that the limiters allow: inserts go to the
+//! log, batches to the samplers. A trajectory enters the tables only when the log has made it durable. The service
+//! depends neither on tonic nor on files; callers hold a cheap [`Handle`].
 
 mod clock;
 mod commands;
@@ -38,68 +38,68 @@ use revisions::Revisions;
 use state::Common;
 pub use state::{Hold, Restored, Segments, TableState};
 
-/// The capacity of the channel to the table service; senders wait while it is full.
+/// Capacity of the channel to the table service; senders wait while it is full.
 pub const COMMANDS_MAX: usize = 1024;
 
-/// The maximum number of entries in flight to the disk; two commits' worth keeps the log busy while it syncs.
+/// Maximum number of entries in flight to the disk; two commits' worth keeps the log busy while it syncs.
 pub const IN_LOG_MAX: usize = 512;
 
-/// The capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
+/// Capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
-/// The time between two measurements of repetition. One takes milliseconds, and at most about a tenth of a second.
+/// Interval between measurements of repetition, which take milliseconds, and at most about a tenth of a
+/// second.
 const REPETITION_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The table service, which owns the state of all tables.
+/// The table service: owns the state of all tables.
 #[derive(Debug)]
 pub struct TableService {
-    /// The tables, the main one first.
+    /// Tables, the main table first.
     tables: Vec<TableState>,
-    /// The ids of all trajectories ever inserted: an insert counts once.
+    /// Ids of all trajectories ever inserted: an insert counts once.
     seen: SeenIds,
     rng: ChaCha8Rng,
     revisions: Revisions,
     clock: Clock,
     log: SyncSender<LogCommand>,
-    /// The trajectories that are not admitted yet, in the order of their arrival.
+    /// Trajectories waiting for admission, in order of arrival.
     arrivals: VecDeque<Arrival>,
     in_log: HashMap<TrajectoryId, InLog>,
-    /// The items of all trajectories in `in_log`.
+    /// Total items of the trajectories in `in_log`.
     in_log_items: u64,
-    /// Entries sent to the log and not yet answered, including operator records.
+    /// Entries sent to the log without a result so far, including operator records.
     in_log_entries: usize,
     log_progress: LogProgress,
     in_flight: InFlight,
-    /// The reply channels of each queued trajectory; after a reconnect, a client may wait on its old and its new
-    /// stream.
+    /// Reply channels of each queued trajectory; after a reconnect, a client may wait on the old and the new stream.
     replies: HashMap<TrajectoryId, Vec<InsertReply>>,
-    /// Operator records that are not sent to the log yet.
+    /// Operator records not yet sent to the log.
     records: VecDeque<(OperatorRecord, Continuation)>,
-    /// The continuations of the operator records sent to the log, in order.
+    /// Continuations of the operator records in the log, in order.
     records_in_log: VecDeque<Continuation>,
-    /// The number of samples of each table that was last sent to the log.
+    /// Sample count of each table last sent to the log.
     samples_recorded: Vec<u64>,
-    /// The number of priorities in records that are not durable yet.
+    /// Number of priorities in records that are not durable yet.
     priorities_in_flight: usize,
     segments: Segments,
     memory_bytes_max: Option<u64>,
-    /// The maximum number of items of a trajectory.
+    /// Maximum number of items in a trajectory.
     items_each_max: u64,
     evicted_for_memory: u64,
     common: Common,
-    /// The time of the last measurement of repetition.
+    /// Time of the last measurement of repetition.
     repetition_measured: Option<Instant>,
     draining: bool,
     planted: Planted,
 }
 
 impl TableService {
-    /// Creates a service of the restored tables, whose retention follows `clock`.
+    /// Creates a service from the restored tables; `clock` drives retention.
     pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>, clock: Clock) -> Self {
         let Restored { tables, tables_gone, seen, segments, log_bytes, planted } = restored;
         let [draws, choices] = streams(settings.seed, tables[TableIndex::MAIN.0].limiter().counts());
         metrics::describe();
-        // Forces one record of each table after a start: the log may have no counters of it yet.
+        // Forces one record per table after a start: the log may have no counters for the table yet.
         let samples_recorded = vec![u64::MAX; tables.len()];
         let mut service = Self {
             tables,
@@ -133,8 +133,8 @@ impl TableService {
         service
     }
 
-    /// Runs until it has drained: no insert is queued or in flight to the disk. Also ends when the log's thread has
-    /// panicked, since nothing can be stored any more. Calls `on_command` after every command.
+    /// Runs until drained: no insert is queued or in flight to the disk. Also stops after a panic of the log thread,
+    /// since nothing can be stored any more. Calls `on_command` after every command.
     pub fn run(mut self, mut commands: mpsc::Receiver<Command>, on_command: impl Fn()) {
         self.publish();
         while let Some(command) = commands.blocking_recv() {
@@ -148,15 +148,15 @@ impl TableService {
                 break;
             }
         }
-        // The log's thread, which this waits for, must not wait for a place among the commands.
+        // The send below waits for the log thread, which must not wait for capacity in the command channel.
         drop(commands);
         self.publish();
-        // The log's thread receives this before it sees that the channel is closed.
+        // The log thread receives this before it sees that the channel is closed.
         let _ = self.log.send(LogCommand::Samples(self.main().limiter().counts().sampled));
     }
 
-    /// Applies one command, and everything that it enables. [`TableService::run`] calls this for each command; a caller
-    /// without threads calls it itself.
+    /// Applies one command, and everything that it enables. [`TableService::run`] calls this for each command; so
+    /// does a caller without threads.
     pub fn apply(&mut self, command: Command, now: Instant) {
         match command {
             Command::Insert { trajectory, content, inserted, reply } => {
@@ -198,7 +198,7 @@ impl TableService {
         }
         self.send_records();
         let unix = self.clock.unix(now);
-        // Samples come first: they unblock inserts, and an insert appears in the tables only after its commit.
+        // Samples come first: they unblock inserts, while an insert appears in the tables only after the commit.
         for table in &mut self.tables {
             table.sample(&mut self.rng, self.common, now, unix);
         }
@@ -256,13 +256,12 @@ impl TableService {
         }
     }
 
-    /// Returns all trajectories of a table, newest first, at the cost of a pointer for each.
+    /// Returns all trajectories of a table, newest first; costs one pointer per trajectory.
     fn held(&self, table: TableIndex) -> Vec<Trajectory> {
         self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
-    /// Finds a trajectory and the tables that hold it. The first call builds an index of each table; later ones take
-    /// O(1).
+    /// Finds a trajectory and the tables with it. The first call builds an index of each table; later calls take O(1).
     fn get(&mut self, id: TrajectoryId) -> Option<Located> {
         let mut found: Option<Located> = None;
         for table in &mut self.tables {
@@ -292,9 +291,9 @@ impl TableService {
     }
 }
 
-/// Returns the random numbers of draws and those of choices of trajectories to revise, of a server whose main table
-/// starts with these counts. They follow from the seed and from the inserts and samples of the run so far: equal runs
-/// begin with equal draws, and a server that restarts does not repeat those of its start.
+/// Returns the random streams for draws and for choices of trajectories to revise. They follow from the seed and from
+/// the insert and sample counts of the run so far (main table). Equal runs therefore start with equal draws, and a
+/// restarted server does not repeat earlier draws.
 fn streams(seed: u64, RateLimiterCounts { inserted, sampled, .. }: RateLimiterCounts) -> [ChaCha8Rng; 2] {
     let first = inserted.wrapping_add(sampled).wrapping_mul(2);
     [first, first.wrapping_add(1)].map(|stream| {
@@ -321,7 +320,7 @@ pub(crate) mod tests {
     use crate::log::{EncodedTrajectory, Entry, UnixMillis, committer};
 
     impl TableService {
-        /// Returns the trajectories in quarantine, for simulations.
+        /// Returns the quarantined trajectories, for simulations.
         pub(crate) fn quarantined(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
             self.main().table().quarantined_ids()
         }
@@ -335,7 +334,7 @@ pub(crate) mod tests {
         Trajectory::of(id, "connect_four", &vec![step; 4], Outcome::Draw).unwrap()
     }
 
-    /// Returns a service, and the receiver of its commands to the log, which the test answers.
+    /// Returns a service, and the receiver of the log commands, to which the test replies.
     fn service() -> (TableService, Receiver<LogCommand>) {
         let settings = crate::Config::default().settings().unwrap();
         let (_, restored, _) =

@@ -1,4 +1,4 @@
-//! The two threads behind a server: of the table service and of the log.
+//! The two threads of a server: table service and log.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::mpsc::sync_channel;
@@ -14,11 +14,11 @@ use crate::log::{self, Disk, Log, Volume, committer};
 use crate::storage::{self, Startup};
 use crate::table_service::{Clock, Command, Handle, LOG_COMMANDS_MAX, Restored, TableService, TableState};
 
-/// A thread that makes no progress for this long has stalled. Both are woken several times a second; a sync of a slow
+/// Time without progress after which a thread counts as stalled. Both wake several times per second; a sync of a slow
 /// disk may take seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// The two threads.
+/// The two threads of a server.
 #[derive(Debug)]
 pub(crate) struct Threads {
     tables: Thread<()>,
@@ -26,7 +26,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Joins the table service first: its end closes the log's channel.
+    /// Joins the table service first, which closes the channel to the log.
     pub(crate) fn join(self) -> anyhow::Result<()> {
         let tables = self.tables.join().map_err(|_| anyhow!("the replay table's thread panicked"));
         let log = self.log.join().map_err(|_| anyhow!("the replay log's thread panicked"));
@@ -60,11 +60,11 @@ where
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
     let commit = settings.commit;
-    // This handle does not keep the table service running: the service ends when it has drained.
+    // This handle does not keep the table service running: the service stops once it has drained.
     let ends = LogEnds(handle.clone());
     let beats = health.heartbeat("replay-log", stalled_after);
     let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
-        // Dropped in the reverse order: the heartbeat ends before the event is received.
+        // Dropped in reverse order: the heartbeat stops before the event is received.
         let ends = ends;
         let beats = beats;
         committer::run(
@@ -73,7 +73,7 @@ where
             commit,
             || beats.beat(),
             |event| {
-                // A send fails only after the table service has ended, when it no longer needs the event.
+                // A send fails only after the table service has stopped, when it no longer needs the event.
                 let _ = ends.0.send_blocking(Command::Log(event));
             },
         );
@@ -86,7 +86,7 @@ where
     Ok((handle, Threads { tables, log }))
 }
 
-/// Reports a panic of the log's thread to the table service, which would wait for its answers for ever.
+/// Reports a panic of the log thread to the table service, which would otherwise wait forever for replies.
 struct LogEnds(Handle);
 
 impl Drop for LogEnds {
@@ -133,7 +133,7 @@ mod tests {
     use crate::table_service::Inserted;
     use crate::table_service::tests::trajectory;
 
-    /// A volume that calls a function for each write, once it is armed.
+    /// A volume that calls a function on each write, once armed.
     struct Faulty {
         memory: Memory,
         faults: Faults,
@@ -207,7 +207,7 @@ mod tests {
         (handle, threads, answers)
     }
 
-    /// Sends ticks, as a server does, until the health is as expected.
+    /// Sends ticks, like a server, until the health is as expected.
     fn wait_for(handle: &Handle, health: &Health, expected: impl Fn(Option<&str>) -> bool) {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Reads a log to the end without changing it, and reports the content and damage that a start would find.
+//! Reads a whole log without changing it, and reports the content and damage that a start would find.
 
 use std::io;
 
@@ -6,34 +6,34 @@ use crate::config::Settings;
 use crate::log::{DamagedHead, Disk, Log, LogSettings, OpenError, Recovered, Repair, Volume, VolumeFile};
 use crate::storage::{Startup, decode, log_settings};
 
-/// The content of a log and its damage.
+/// The content and damage of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// The number of readable trajectories, including those removed from the tables whose segment still exists.
+    /// Number of readable trajectories, including trajectories removed from the tables but still in a segment.
     pub trajectories: u64,
-    /// The number of their positions.
+    /// Number of positions in these trajectories.
     pub items: u64,
-    /// The number of readable revisions of trajectories, including those of removed ones.
+    /// Number of readable revisions, including revisions of removed trajectories.
     pub revisions: u64,
-    /// The number of other records, such as quarantines and priorities.
+    /// Number of other records, such as quarantines and priorities.
     pub others: u64,
-    /// The number of segment files.
+    /// Number of segment files.
     pub segments: usize,
-    /// The total size of the files, in bytes.
+    /// Total size of the files, in bytes.
     pub bytes: u64,
-    /// The damage that a start would truncate or skip.
+    /// Damage that a start would truncate or skip.
     pub damage: Vec<Repair>,
 }
 
-/// Reads every record of the run's log as a start would, without changing any file.
+/// Reads every record of the run's log like a start, without changing any file.
 ///
 /// # Errors
-/// [`OpenError`]: a file that cannot be read, another format or another game.
+/// [`OpenError`]: an unreadable file, another format or another game.
 pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     let (mut trajectories, mut items, mut revisions, mut others) = (0, 0, 0, 0);
     let decode = |id, content: &[u8]| decode(id, content, settings);
     let volume = ReadOnly(Disk::new(&settings.directory));
-    // What is damaged is reported instead.
+    // Damage is reported instead.
     let damaged_head = DamagedHead::Accept;
     let log_settings = LogSettings { damaged_head, ..log_settings(settings, Startup::now([0; 32])) };
     let (log, damage) = Log::open(volume, log_settings, decode, |_, recovered| match recovered {
@@ -47,7 +47,7 @@ pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     Ok(Verified { trajectories, items, revisions, others, segments: log.segments(), bytes: log.bytes(), damage })
 }
 
-/// A read-only folder: every change is ignored.
+/// A read-only directory: every change is ignored.
 #[derive(Debug)]
 struct ReadOnly(Disk);
 
@@ -83,7 +83,7 @@ impl Volume for ReadOnly {
     }
 }
 
-/// A file of a read-only folder.
+/// A file in a read-only directory.
 impl VolumeFile for () {
     fn append(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())

@@ -1,4 +1,4 @@
-//! Kills the real process under load repeatedly, with SIGKILL.
+//! Repeatedly kills the real process under load with SIGKILL.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ fn kills() -> u64 {
     std::env::var("ZEROFLEET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
 }
 
-/// The process, which is killed when the test ends.
+/// The process; killed when the test stops.
 struct Server {
     directory: tempfile::TempDir,
     port: u16,
@@ -47,7 +47,7 @@ impl Server {
             directory.path().display()
         );
         std::fs::write(directory.path().join("config.toml"), config).unwrap();
-        // The port stays free for a while, because the system assigns other ports first.
+        // The port stays free for a while, since the system assigns other ports first.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         Self { directory, port, child: None }
     }
@@ -176,7 +176,7 @@ async fn killed_again_and_again(ack: &str) {
     }
     let unanswered = || writers.iter().map(|writer| writer.unacknowledged()).sum::<usize>();
     server.wait_until("all are acknowledged", async || unanswered() == 0).await;
-    // Up to this point, the limiter may block inserts until more samples are drawn.
+    // Up to here, the limiter may block inserts until more samples are drawn.
     stop_sampling.store(true, Ordering::Relaxed);
     let drawn = tokio::time::timeout(DEADLINE, sampling).await.unwrap().unwrap();
     assert!(drawn > 0, "nothing was sampled");

@@ -7,27 +7,27 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::log::SegmentNumber;
 
-/// The folder of a log, as its archive uses it, while the log may write to it.
+/// The directory of a log, as the archive uses it while the log may write to it.
 pub trait Folder: Send + Sync {
-    /// Returns the sizes of the segments in bytes.
+    /// Returns the segments with sizes in bytes.
     fn segments(&self) -> impl Future<Output = io::Result<BTreeMap<SegmentNumber, u64>>> + Send;
 
-    /// Returns the content of a file; `None` if there is none.
+    /// Returns the content of a file; `None` if there is no such file.
     fn read(&self, name: &str) -> impl Future<Output = io::Result<Option<Vec<u8>>>> + Send;
 
-    /// Creates or replaces a file atomically; it is durable when this returns.
+    /// Creates or replaces a file atomically and durably.
     fn place(&self, name: &str, content: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Removes a file, which is gone durably when this returns.
+    /// Removes a file durably.
     fn remove(&self, name: &str) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// A folder on a disk. (The functions of `service::directory` would block the runtime.)
+/// A directory on a disk. (The functions of `service::directory` would block the runtime.)
 #[derive(Debug)]
 pub struct DiskFolder(PathBuf);
 
 impl DiskFolder {
-    /// Returns the folder at `path`.
+    /// Creates the handle for the directory at `path`.
     pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -45,7 +45,7 @@ impl Folder for DiskFolder {
             let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) else { continue };
             match entry.metadata().await {
                 Ok(metadata) => drop(segments.insert(number, metadata.len())),
-                // The log has dropped it in the meantime.
+                // The log has dropped the segment in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

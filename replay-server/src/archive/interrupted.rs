@@ -1,4 +1,4 @@
-//! Passes and restores that end at any of their steps, polled without a runtime.
+//! Passes and restores that stop at any step, polled without a runtime.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -6,14 +6,14 @@ use futures::FutureExt as _;
 
 use super::*;
 
-/// A store and a folder in memory that fail from a step on.
+/// A store and a directory in memory that fail from a given step on.
 #[derive(Debug, Default, Clone)]
 struct Memory {
     files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     failing: Arc<Mutex<Failing>>,
 }
 
-/// The number of steps before the failure, and whether the step that fails takes effect.
+/// Number of steps before the failure, and true in `takes_effect` if the failing step takes effect.
 #[derive(Debug, Default, Clone, Copy)]
 struct Failing {
     after: Option<usize>,
@@ -37,13 +37,13 @@ impl Memory {
             .collect()
     }
 
-    /// Runs one step.
+    /// Runs one step, which may fail.
     fn step<T>(&self, run: impl FnOnce(&mut BTreeMap<String, Vec<u8>>) -> T) -> io::Result<T> {
         let mut failing = self.failing.lock().unwrap();
         let Failing { after, takes_effect } = *failing;
         let fails = after == Some(0);
         failing.after = after.map(|after| after.saturating_sub(1));
-        // Only the first step that fails takes effect.
+        // Only the first failing step takes effect.
         failing.takes_effect &= !fails;
         if fails && !takes_effect {
             return Err(io::Error::other("interrupted"));
@@ -102,7 +102,7 @@ impl Folder for Memory {
     }
 }
 
-/// A log and its archive, whose steps count together.
+/// A log with an archive, and a common count of steps.
 #[derive(Debug, Default)]
 struct Pair {
     store: Memory,
@@ -124,7 +124,7 @@ impl Pair {
         *self.store.failing.lock().unwrap() = failing;
     }
 
-    /// Runs one pass of a new process.
+    /// Runs one pass in a new process.
     fn pass(&self) -> Result<Pass, ArchiveError> {
         self.archive().keep_up().now_or_never().expect("nothing waits")
     }
@@ -133,7 +133,7 @@ impl Pair {
         self.archive().restore().now_or_never().expect("nothing waits")
     }
 
-    /// Returns an empty folder with this archive.
+    /// Returns an empty directory with a copy of this archive.
     fn replaced(&self) -> Self {
         let store = Memory { failing: Arc::default(), files: Arc::new(Mutex::new(self.store.files().clone())) };
         let folder = Memory { failing: Arc::clone(&store.failing), files: Arc::default() };
@@ -141,7 +141,7 @@ impl Pair {
     }
 }
 
-/// Every step of a run that may fail, before and after it takes effect.
+/// Returns every failing step of a run, before and after the step takes effect.
 fn failures() -> impl Iterator<Item = Failing> {
     (0..).flat_map(|after| [false, true].map(|takes_effect| Failing { after: Some(after), takes_effect }))
 }

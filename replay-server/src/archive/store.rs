@@ -9,16 +9,16 @@ pub type StoreError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The objects of one archive, by name.
 pub trait Store: Send + Sync {
-    /// Returns the names and sizes in bytes of all objects.
+    /// Returns all objects: names, and sizes in bytes.
     fn list(&self) -> impl Future<Output = Result<Vec<(String, u64)>, StoreError>> + Send;
 
-    /// Returns the content of an object; `None` if there is none.
+    /// Returns the content of an object; `None` if there is no such object.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
     /// Creates or replaces an object atomically.
     fn put(&self, name: &str, content: Vec<u8>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Creates an object atomically; returns false if there is one already.
+    /// Creates an object atomically; returns false if it exists already.
     fn create(&self, name: &str, content: Vec<u8>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Removes an object, if there is one.
@@ -48,7 +48,7 @@ impl Store for Objects {
         let found: Vec<_> = self.store.list(Some(&self.prefix)).try_collect().await?;
         let named = |meta: &object_store::ObjectMeta| {
             let name = meta.location.filename()?;
-            // Objects in folders below the prefix belong to other archives.
+            // Objects in directories below the prefix belong to other archives.
             (meta.location == self.key(name)).then(|| (name.to_owned(), meta.size))
         };
         Ok(found.iter().filter_map(named).collect())

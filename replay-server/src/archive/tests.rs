@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::log::frame::Prologue;
 
-/// The id of the next log.
+/// Id for the next log.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Returns the bytes of segment 2 with these records.
+/// Returns the bytes of segment 2 with `records`.
 fn segment(records: &[&str]) -> Vec<u8> {
     let prologue = Prologue::new(SegmentNumber(2), [7; 32]);
     let mut bytes = prologue.encode();
@@ -18,7 +18,7 @@ fn segment(records: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A folder with a log, and the store of its archive.
+/// A directory with a log, and the store of the archive.
 struct Bench {
     folder: TempDir,
     store: Arc<InMemory>,
@@ -96,7 +96,7 @@ async fn only_segments_that_have_grown_are_copied_again() {
     assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
 }
 
-/// A pass may copy the bytes of a commit whose sync then fails, and that is cut back.
+/// A pass may copy the bytes of a commit that is cut back after a failed sync.
 #[tokio::test]
 async fn a_segment_with_other_bytes_of_the_same_size_is_copied_again_also_once_it_is_closed() {
     let bench = Bench::new();
@@ -158,7 +158,7 @@ async fn filling_a_folder_goes_on_where_it_was_interrupted() {
         bench.remove(number);
     }
     std::fs::write(bench.folder.path().join(RESTORING), "").unwrap();
-    // Without the archive, the folder is not taken for a log.
+    // Without the archive, the directory is not accepted as a log.
     let refused = check_restored(bench.folder.path()).unwrap_err().to_string();
     assert!(refused.contains("is incomplete: set replay.archive again"), "{refused}");
     assert_eq!(bench.archive().restore().await.unwrap(), 2);
@@ -192,7 +192,7 @@ async fn of_two_logs_with_one_archive_the_second_neither_writes_nor_removes_anyt
     other.write(2, "more of it");
     let (mut first, mut second) = (bench.archive(), other.archive());
     first.keep_up().await.unwrap();
-    // Their sizes alone would not distinguish the two logs.
+    // Sizes alone would not distinguish the two logs.
     for error in [second.keep_up().await.unwrap_err(), second.restore().await.unwrap_err()] {
         assert!(matches!(error, ArchiveError::Owned { .. }), "{error}");
     }
@@ -226,7 +226,7 @@ async fn a_disk_that_was_set_back_goes_on_from_its_longer_copy() {
     assert_eq!(files(&bench.folder)[&SegmentNumber(2).file_name()], "two and more");
 }
 
-/// Asserts that neither a start nor a pass, of a server that started while the store was unreachable, changes the copy.
+/// Asserts that neither a start nor a pass changes the copy, if the server started while the store was unreachable.
 async fn is_refused(bench: &Bench, reason: &str) {
     let (objects, name) = (bench.objects(), SegmentNumber(2).file_name());
     let copy = async || objects.get(&name).await.unwrap().unwrap();
@@ -241,7 +241,7 @@ async fn is_refused(bench: &Bench, reason: &str) {
 async fn a_copy_is_not_overwritten_by_a_segment_that_lacks_its_records() {
     let cases = [
         (vec![(2, segment(&["other"]))], "has other records"),
-        // A disk that was set back and has grown past its copy since.
+        // A disk that was rolled back and has outgrown the copy since.
         (vec![(2, segment(&["one", "other", "and more"]))], "has other records"),
         (vec![(2, segment(&["one"])), (3, segment(&[]))], "bytes there and"),
     ];
@@ -280,7 +280,7 @@ async fn a_segment_whose_copy_failed_is_copied_by_the_next_pass() {
     let url = format!("file://{}/archive", place.path().display());
     let mut archive = Archive::open(&url, std::iter::empty(), folder.path()).unwrap();
     std::fs::write(folder.path().join(SegmentNumber(1).file_name()), "text").unwrap();
-    // A file in place of the archive's folder makes the store fail.
+    // A file in place of the archive's directory makes the store fail.
     std::fs::write(place.path().join("archive"), "").unwrap();
     let error = archive.keep_up().await.unwrap_err();
     assert!(error.to_string().contains("in the archive"), "{error}");
@@ -306,7 +306,7 @@ fn an_invalid_archive_address_is_refused_with_the_reason() {
     assert_eq!(Archive::address("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
 }
 
-/// Runs against a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, and the variables `AWS_…` that it needs.
+/// Runs against a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, with the required variables `AWS_…`.
 #[cfg(feature = "s3")]
 #[tokio::test]
 #[ignore = "needs a store that speaks S3"]

@@ -1,4 +1,4 @@
-//! The configuration of a table: its written form, [`TableSection`], and its validated form, [`NamedTable`].
+//! The configuration of a table: the written form, [`TableSection`], and the validated form, [`NamedTable`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,22 +11,22 @@ use serde_json::Value;
 use service::ConfigError;
 use service::config::Sources;
 
-/// The name of the table that the keys of `[replay]` itself configure.
+/// Name of the table that the keys of `[replay]` itself configure.
 pub const MAIN: &str = "main";
 
-/// The maximum length of a table's name, in bytes.
+/// Maximum length of a table name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The index of a table on a server.
+/// Index of a table on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableIndex(pub usize);
 
 impl TableIndex {
-    /// The index of the table [`MAIN`].
+    /// Index of the table [`MAIN`].
     pub const MAIN: Self = Self(0);
 }
 
-/// The rule that chooses the next item; [`Selector`] documents each.
+/// The rule that chooses the next item; [`Selector`] documents each variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectorName {
@@ -51,13 +51,12 @@ pub enum SelectorName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableSection {
-    /// The name that samplers use.
+    /// Name for samplers.
     pub name: String,
-    /// The keys that the main table has too.
+    /// The keys in common with the main table.
     #[serde(flatten)]
     pub keys: TableKeys,
-    /// True if inserts wait for this table's limiter. A table that is used for monitoring only must not block
-    /// self-play.
+    /// True if inserts wait for this table's limiter. A table for monitoring only must not block self-play.
     pub blocks_inserts: bool,
 }
 
@@ -67,45 +66,44 @@ impl Default for TableSection {
     }
 }
 
-/// The keys of every table: in `[replay]` they configure the table `main`, in an entry of `[[replay.tables]]` the table
+/// Keys of every table: in `[replay]` they configure the table `main`, in an entry of `[[replay.tables]]` the table
 /// of that entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableKeys {
     /// The rule that chooses the next item.
     pub selector: SelectorName,
-    /// The exponent of the priorities with the selector `prioritised`; 0 makes it uniform.
+    /// Exponent of the priorities with the selector `prioritised`; 0 draws uniformly.
     pub exponent: f64,
-    /// The age difference at which an item is drawn half as often with the selector `staleness_aware`, in weights
-    /// versions.
+    /// Age difference that halves the probability of an item with the selector `staleness_aware`, in weights versions.
     pub half_life_versions: f64,
-    /// The maximum number of times that an item is drawn; 0: unlimited.
+    /// Maximum number of draws per item; 0: unlimited.
     pub max_times_sampled: u32,
-    /// True if equal positions count once: the n items of a position have weight log2(n) + 1 together. With the
+    /// True if equal positions count once: n items of one position have weight log2(n) + 1 together. With the
     /// selector `uniform`.
     pub merge_positions: bool,
-    /// s, from 0 to 1: the share of an item's weight that is in proportion to the surprise of its search. With the
-    /// selector `uniform`.
+    /// s, from 0 to 1: share of an item's weight in proportion to the surprise of the search. With the selector
+    /// `uniform`.
     pub surprise_share: f64,
-    /// The minimum number of items that the table must hold before the first is drawn.
+    /// Minimum number of items in the table before the first draw.
     pub min_items: u64,
-    /// The average number of times that an item is drawn over its lifetime.
+    /// Average number of draws per item over the item's lifetime.
     pub samples_per_insert: f64,
-    /// The tolerated deviation from `samples_per_insert` in either direction before actors or learner wait, in samples.
+    /// Tolerated deviation from `samples_per_insert` in either direction before actors or learner wait, in samples.
     pub error_items: f64,
-    /// c of the growing window: up to this number of items, the window holds all of them.
+    /// c of the growing window: up to this number of items, the window holds all items.
     pub window_items_min: u64,
     /// α of the growing window.
     pub window_exponent: f64,
     /// β of the growing window.
     pub window_slope: f64,
-    /// The number of items above which the oldest trajectories are removed.
+    /// Number of items above which the oldest trajectories are removed.
     pub capacity_items: u64,
-    /// The maximum age of a trajectory, in hours; 0: unlimited.
+    /// Maximum age of a trajectory, in hours; 0: unlimited.
     pub age_max_hours: f64,
-    /// The maximum total size of the trajectories held, in bytes; 0: limited by the capacity only.
+    /// Maximum total size of the held trajectories, in bytes; 0: limited by the capacity only.
     pub bytes_max: u64,
-    /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
+    /// Maximum policy lag of a trajectory, in weights versions; 0: unlimited.
     pub lag_versions_max: u64,
 }
 
@@ -115,13 +113,13 @@ impl Default for TableKeys {
             selector: SelectorName::Uniform,
             // The best α of proportional prioritisation in Schaul et al. 2016, table 3.
             exponent: 0.6,
-            // A window of some tens of versions is usual: its oldest items are then drawn a tenth as often as its
-            // newest.
+            // A window of some tens of versions is usual: the oldest items are then drawn a tenth as often as the
+            // latest.
             half_life_versions: 10.0,
             max_times_sampled: 0,
-            // Targets of equal positions are then averaged, as AlphaZero.jl does; the gain is not measured yet.
+            // Equal positions then have averaged targets, as in AlphaZero.jl; the gain is not measured yet.
             merge_positions: false,
-            // KataGo's is 0.5.
+            // KataGo uses 0.5.
             surprise_share: 0.0,
             // A few hundred games of Connect Four: enough variety for the first batches.
             min_items: 5_000,
@@ -129,7 +127,7 @@ impl Default for TableKeys {
             samples_per_insert: 4.0,
             // Twice a large batch: both sides run independently for some seconds, never for minutes.
             error_items: 8_192.0,
-            // α and β are KataGo's; its c of 250 000 is for runs of weeks, this one for runs of minutes to hours.
+            // α and β are from KataGo. KataGo's c = 250 000 is for runs of weeks, this c for runs of minutes to hours.
             window_items_min: 50_000,
             window_exponent: 0.75,
             window_slope: 0.4,
@@ -145,15 +143,15 @@ impl Default for TableKeys {
 /// The checked settings of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTable {
-    /// The name that samplers use.
+    /// Name for samplers.
     pub name: String,
-    /// The settings of the table.
+    /// Settings of the table.
     pub table: TableSettings,
-    /// The settings of the table's rate limiter.
+    /// Settings of the rate limiter.
     pub rate_limiter: RateLimiterSettings,
     /// True if inserts wait for the table's limiter.
     pub blocks_inserts: bool,
-    /// The section as it was written.
+    /// The section as written.
     pub section: TableSection,
 }
 
@@ -161,7 +159,7 @@ fn invalid(key: &str, reason: impl ToString) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.to_string() }
 }
 
-/// Converts an error of the loader into one that names the key of the table.
+/// Converts a loader error to an error with the key of the table.
 fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
         ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
@@ -179,7 +177,7 @@ fn refused(error: ConfigError) -> Invalid {
 }
 
 impl TableSection {
-    /// Validates the section: checks that every value is in its range.
+    /// Validates the section: checks the range of every value.
     ///
     /// # Errors
     /// The first key out of range.
@@ -251,24 +249,24 @@ pub(super) fn above_zero(written: u64) -> Option<u64> {
 /// The keys that cannot change while a table is served.
 const FIXED_KEYS: [&str; 2] = ["name", "blocks_inserts"];
 
-/// A table as the only section of a configuration: its keys are read and checked by the loader of run files.
+/// A table as the only section of a configuration, so that the loader of run files reads and checks the keys.
 #[derive(Serialize, Deserialize)]
 struct OneTable {
     table: TableSection,
 }
 
 impl TableSection {
-    /// Returns the section with new values of some keys, in the syntax of `--set`; ranges are checked by
-    /// [`TableSection::settings`].
+    /// Returns the section with new values of some keys, in the syntax of `--set`; [`TableSection::settings`] checks
+    /// the ranges.
     ///
     /// # Errors
-    /// A key that a table does not have or that may not change, or a value of another type.
+    /// A key that a table does not have or that is fixed, or a value of another type.
     pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, Invalid> {
         if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
             return Err(invalid(key, "cannot change while the table serves"));
         }
-        // A key stands before its value in the text of an assignment. With other characters (`name `, `name="x" #`) it
-        // would stand for another key.
+        // A key stands before the value in the text of an assignment. With other characters (`name `, `name="x" #`)
+        // it would stand for another key.
         let is_plain = |key: &str| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         if let Some(key) = settings.keys().find(|key| !is_plain(key)) {
             return Err(invalid("settings", format!("{key:?} is no key of a table")));
@@ -284,7 +282,7 @@ impl TableSection {
         }
     }
 
-    /// Returns every key that may change while the table is served, with its value in the syntax of `--set`.
+    /// Returns every key that may change while the table is served, with the value in the syntax of `--set`.
     pub fn live_settings(&self) -> BTreeMap<String, String> {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let live = self.values().into_iter().filter(|(key, _)| !FIXED_KEYS.contains(&key.as_str()));
@@ -297,12 +295,13 @@ impl TableSection {
     }
 }
 
-/// The settings of a table that was changed while it was served, as stored in the log.
+/// Settings of a table that was changed while served, as stored in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveTable {
-    /// The section of the run file at the time of the change, as text: once the run file differs, it takes precedence.
+    /// The section of the run file at the time of the change, as text. Once the run file differs, the run file takes
+    /// precedence.
     written: String,
-    /// The settings in force since the change.
+    /// Settings in force since the change.
     live: TableSection,
 }
 
@@ -311,19 +310,19 @@ fn text(section: &TableSection) -> String {
 }
 
 impl LiveTable {
-    /// Encodes the settings as text, for the log.
+    /// Encodes the settings as text for the log.
     pub fn encode(written: &TableSection, live: TableSection) -> String {
         let table = Self { written: text(written), live };
         serde_json::to_string(&table).expect("a section has numbers and text only")
     }
 
-    /// Returns the saved settings of a table, if the run file's section is still the `written` one and they are still
-    /// valid.
+    /// Returns the saved settings of a table, if the run file's section still equals `written` and the settings are
+    /// still valid.
     pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
         let table: Self = serde_json::from_str(saved).ok()?;
-        // The text of an earlier revision lacks the keys that were added since.
+        // The text of an earlier revision lacks the keys added since.
         let saved: TableSection = serde_json::from_str(&table.written).ok()?;
-        // The ranges may have become narrower since the text was saved.
+        // The ranges may have become narrower since.
         (saved == *written).then(|| table.live.settings().ok()).flatten()
     }
 }

@@ -17,7 +17,7 @@ use crate::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use crate::log::{EncodedTrajectory, UnixMillis};
 use crate::table_service::{Command, InsertReply, Inserted};
 
-/// The call of one actor: drives its [`InsertStream`].
+/// The call of one actor; drives an [`InsertStream`].
 pub(super) struct InsertCall {
     inbound: Streaming<v1::InsertRequest>,
     stream: InsertStream,
@@ -26,15 +26,15 @@ pub(super) struct InsertCall {
     answers: mpsc::Receiver<Inserted>,
     /// The credits of the client; `None` without a limit.
     credits: Option<PollSemaphore>,
-    /// The trajectory that waits for a credit.
+    /// The trajectory waiting for a credit.
     uncredited: Option<Uncredited>,
     share: Share,
-    /// The reply to the question why inserts wait, while there is one.
+    /// The pending reply with the reason why inserts wait.
     wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A trajectory that is stored when its client has a credit.
+/// A trajectory to be stored once the client has a credit.
 struct Uncredited {
     trajectory: Trajectory,
     content: EncodedTrajectory,
@@ -53,7 +53,7 @@ impl InsertCall {
         let share = service.clients.share(caller.name());
         let credits = share.credits().map(PollSemaphore::new);
         let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
-        // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
+        // Capacity for all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
         let (uncredited, wait) = (None, None);
         Self { inbound, stream, service, answer, answers, credits, uncredited, share, wait, _permit: permit }
@@ -61,16 +61,16 @@ impl InsertCall {
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
         Box::pin(futures::stream::try_unfold(self, async |mut call| {
-            // tokio would end each turn after some forty messages, of any stream.
+            // Without `unconstrained`, tokio would end each turn after some forty messages, of any stream.
             let answer = unconstrained(call.next()).await?;
             call.share.pause().await;
-            // A client that does not read its answers stops here.
+            // A client that does not read the responses stops here.
             call.share.end_turn();
             Ok::<_, Status>(answer.map(|answer| (answer, call)))
         }))
     }
 
-    /// Returns the next answer; an error or `None` ends the stream.
+    /// Returns the next response; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::InsertResponse>, Status> {
         loop {
             if let Some(end) = self.stream.end() {
@@ -98,7 +98,7 @@ impl InsertCall {
                     return Ok(Some(waiting));
                 },
                 () = until(next_look.map(Instant::from_std)) => match self.stream.look(now())? {
-                    // Without a reply of the tables, nothing is sent to the client.
+                    // While the tables have not replied, nothing is sent to the client.
                     Looked::FindWait if self.wait.is_none() => self.wait = self.service.handle.ask(Command::InsertWait),
                     Looked::FindWait | Looked::Nothing => {}
                 },
@@ -106,7 +106,7 @@ impl InsertCall {
         }
     }
 
-    /// Stores the trajectory that has waited for `credit`.
+    /// Stores the trajectory that waited for `credit`.
     async fn insert(&mut self, credit: Option<OwnedSemaphorePermit>) -> Result<(), Status> {
         self.stream.await_credit(false);
         let Some(Uncredited { trajectory, content, inserted }) = self.uncredited.take() else { return Ok(()) };
@@ -140,7 +140,7 @@ impl InsertCall {
     }
 }
 
-/// Receives the next message, in a turn of the client. Cancel-safe.
+/// Receives the next message during a turn of the client. Cancel-safe.
 async fn message(
     inbound: &mut Streaming<v1::InsertRequest>,
     share: &mut Share,
@@ -162,7 +162,7 @@ async fn credit(credits: &mut Option<PollSemaphore>) -> Option<OwnedSemaphorePer
     std::future::poll_fn(|cx| credits.poll_acquire(cx)).await
 }
 
-/// Waits for a reply, if there is one to come. Cancel-safe.
+/// Waits for the pending reply; forever if there is none. Cancel-safe.
 async fn received(reply: &mut Option<oneshot::Receiver<InsertWait>>) -> Option<InsertWait> {
     let wait = match reply {
         Some(reply) => reply.await.ok(),

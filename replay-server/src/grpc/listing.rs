@@ -1,5 +1,5 @@
-//! Sends a list of ids. Its memory and its turn last until the client has read it, or until its time is over: a client
-//! that reads nothing is not asked again, so that only a task of its own can end what it holds.
+//! Sends a list of ids. The list holds memory and a turn until the client has read it or the time limit passes. A
+//! stream without a reader is not polled, so only a separate task can release them.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use tonic::Status;
 
 use super::Answers;
 
-/// The ids that are converted at once.
+/// Ids converted at once.
 const PART_IDS: usize = 1024;
 
-/// The time in which the client must read the list: ten million ids at the rate of a slow link.
+/// Time limit for reading the list: ten million ids over a slow link.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A message of the task to the connection.
+/// A message from the task to the connection.
 enum Part {
     Ids(Vec<TrajectoryId>),
     /// Every id has been read.
     End,
 }
 
-/// The part of a list that a connection has not sent.
+/// The unsent part of a list.
 struct Unread {
     parts: mpsc::Receiver<Part>,
-    /// Ends with the stream.
+    /// Aborted with the stream.
     _sending: JoinSet<()>,
 }
 
-/// Returns the answers with `ids`; `turn` ends when they are read.
+/// Returns a stream of `ids`; releases `turn` once they are read.
 pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answers<v1::TrajectoryId> {
     let (sender, parts) = mpsc::channel(1);
     let mut sending = JoinSet::new();
-    // After the time limit the sender is dropped, by which the connection sees that the list is not complete.
+    // After the time limit the sender is dropped, which shows the connection that the list is incomplete.
     sending.spawn(async move { drop(timeout(TIME_LIMIT, send_parts(ids, turn, sender)).await) });
     let answers = stream::unfold(Some(Unread { parts, _sending: sending }), async |unread| {
         let mut unread = unread?;
@@ -89,7 +89,7 @@ mod tests {
         let mut answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
         for sequence in 0..5000 {
             assert_eq!(answers.next().await.unwrap().unwrap().sequence, sequence);
-            // The last parts may be on their way.
+            // The last parts may still be under way.
             assert!(sequence > 2000 || turns.available_permits() == 0, "{sequence}");
         }
         assert!(answers.next().await.is_none());
@@ -101,7 +101,7 @@ mod tests {
         let turns = Arc::new(Semaphore::new(1));
         let mut answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
         let start = tokio::time::Instant::now();
-        // The next list waits for the turn, and the test's clock runs meanwhile.
+        // The next list waits for the turn, and the test clock runs meanwhile.
         drop(Arc::clone(&turns).acquire_owned().await.unwrap());
         assert!(start.elapsed() < 2 * TIME_LIMIT, "{:?}", start.elapsed());
         let (mut read, mut status) = (0, None);
@@ -109,7 +109,7 @@ mod tests {
             read += 1;
             status = answer.err();
         }
-        // What was read is not mistaken for all of it.
+        // A partial list is not mistaken for a complete list.
         assert_eq!(status.map(|status| status.code()), Some(Code::DeadlineExceeded));
         assert!(read < 5000, "{read}");
     }

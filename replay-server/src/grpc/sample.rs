@@ -15,10 +15,10 @@ use super::{Answers, ReplayService, draining, until};
 use crate::config::TableIndex;
 use crate::table_service::{Command, Sampled};
 
-/// The number of trajectories that are prefetched into the cache together, before the first of them is cut.
+/// Number of trajectories prefetched into the cache together, before the first is cut.
 const CUT_TOGETHER: usize = 16;
 
-/// The maximum number of unsent reasons for waiting.
+/// Maximum number of unsent wait reasons.
 const REASONS_MAX: usize = 16;
 
 /// The stream of one learner: receives credit, sends batches.
@@ -29,15 +29,15 @@ pub(super) struct SampleStream {
     service: ReplayService,
     reply: mpsc::Sender<Sampled>,
     replies: mpsc::Receiver<Sampled>,
-    /// The newest weights version received on this stream.
+    /// The latest weights version received on this stream.
     newest: Option<WeightsVersion>,
     /// Batches requested and not yet drawn.
     requested: u32,
-    /// The deadline of the next batch.
+    /// Deadline of the next batch.
     due: Option<Instant>,
-    /// The last reason for which no batch was drawn.
+    /// The last reason why no batch was drawn.
     wait_reason: Option<String>,
-    /// The unsent parts of the batch that was drawn last.
+    /// Unsent parts of the last drawn batch.
     parts: VecDeque<v1::SampleResponse>,
     reading: bool,
     _permit: OwnedSemaphorePermit,
@@ -49,7 +49,7 @@ impl SampleStream {
         service: ReplayService,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        // Capacity for every batch with credit, and for some reasons.
+        // Capacity for every batch with credit, and for some wait reasons.
         let (reply, replies) = mpsc::channel(CREDIT_BATCHES_MAX as usize + REASONS_MAX);
         Self {
             inbound,
@@ -74,7 +74,7 @@ impl SampleStream {
         }))
     }
 
-    /// Returns the next part of a batch, or the next reason for waiting; an error or `None` ends the stream.
+    /// Returns the next part of a batch, or the next wait reason; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::SampleResponse>, Status> {
         loop {
             if let Some(part) = self.parts.pop_front() {
@@ -133,7 +133,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Forwards the learner's newest weights version if it has changed.
+    /// Forwards the learner's latest weights version if it has changed.
     async fn forward(&mut self, newest: Option<WeightsVersion>) -> Result<(), Status> {
         if let Some(version) = newest
             && self.newest != newest

@@ -36,7 +36,7 @@ use crate::{Running, start};
 
 const GAME: &str = "connect_four";
 
-/// A running server on port 0 and a client of it.
+/// A running server on port 0, with a client.
 struct Server {
     client: v1::replay_client::ReplayClient<Channel>,
     drain: Drain,
@@ -80,7 +80,7 @@ impl Server {
         (sender, self.client.clone().sample(ReceiverStream::new(receiver)).await.unwrap().into_inner())
     }
 
-    /// Inserts trajectories of four items each and returns the answers.
+    /// Inserts trajectories of four items each and returns the acknowledgements.
     async fn insert_all(&self, sequences: impl IntoIterator<Item = u64>) -> Vec<v1::Ack> {
         let (sender, mut answers) = self.insert().await;
         sender.send(hello()).await.unwrap();
@@ -109,7 +109,7 @@ fn message(sequence: u64) -> v1::Trajectory {
     message_of(1, sequence, 0.5, 7)
 }
 
-/// Returns a drawn game of four steps, all searched with this value by these weights.
+/// Returns a drawn game of four steps, all searched by weights `version` with `value`.
 fn message_of(actor: u64, sequence: u64, value: f32, version: u64) -> v1::Trajectory {
     let kind = StepKind::Full { policy: vec![ActionProbability { action: Action(3), probability: 1.0 }], value };
     let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(version) };
@@ -306,7 +306,7 @@ fn ply_of(sample: &v1::Sample) -> u32 {
     segment.ply() as u32
 }
 
-/// Returns the columns with their first value replaced by NaN.
+/// Returns the columns with NaN in place of the first value.
 fn with_nan(columns: &[u8]) -> prost::bytes::Bytes {
     let (value, nan) = (0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes());
     let at = columns.windows(4).position(|bytes| bytes == value).unwrap();
@@ -418,7 +418,7 @@ async fn a_second_server_on_the_same_directory_is_refused() {
     server.stop().await;
 }
 
-/// The name of the next segment is in use: the log cannot grow until the name is free, as on a full disk.
+/// The name of the next segment is in use. Until it is free the log cannot grow, as on a full disk.
 #[tokio::test]
 async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can() {
     let directory = tempfile::tempdir().unwrap();
@@ -447,7 +447,7 @@ async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can()
 async fn a_trajectory_acknowledged_before_its_sync_survives_a_stop() {
     for ack in [Ack::Memory, Ack::Flushed] {
         let directory = tempfile::tempdir().unwrap();
-        // The interval is so long that the only sync within the test is the last one.
+        // The interval is long enough that the only sync during the test is the last sync.
         let early = |replay: &mut ReplaySection| (replay.ack, replay.fsync_ms) = (ack, 1000);
         let server = serve_with(directory.path(), early).await;
         assert_eq!(inserted(&server.insert_all([0, 1]).await), [true, true]);
@@ -479,7 +479,7 @@ async fn a_log_that_cannot_be_written_or_is_of_a_newer_program_is_named() {
     let mut permissions = std::fs::metadata(directory.path().join("replay")).unwrap().permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(directory.path().join("replay"), permissions.clone()).unwrap();
-    // As root, the folder is writable and the start succeeds.
+    // As root, the directory is writable and the start succeeds.
     if let Err(error) = started(directory.path()).await {
         assert!(format!("{error:#}").contains("is not writable"), "{error:#}");
     }

@@ -2,7 +2,7 @@ use super::*;
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// Leases with a simulated clock, which are swept as often as by a server.
+/// Leases with a simulated clock, swept at the server's interval.
 struct Scene {
     leases: Leases,
     now: Instant,
@@ -100,8 +100,7 @@ fn an_actor_whose_stream_breaks_has_its_lease_to_come_back() {
     assert_eq!(scene.states(), [(1, ActorState::Lost), (2, ActorState::Live)]);
 }
 
-/// The trajectories of an earlier start are sent over a separate stream, which sends a goodbye long before the actor's
-/// own stream does.
+/// The trajectories of an earlier start use a separate stream, which sends a goodbye long before the main stream does.
 #[test]
 fn a_goodbye_on_one_stream_is_not_that_of_the_others() {
     let mut scene = Scene::new();

@@ -1,7 +1,7 @@
-//! The log's thread: gathers entries, commits them together and reports the result of each.
+//! The log thread: gathers entries, commits them together and reports each result.
 //!
-//! [`Committer`] decides what is written and reported, [`run`] decides when. During the sync of a commit, the entries
-//! of the next one accumulate in the channel, so a client with many inserts in flight never waits for a timer.
+//! [`Committer`] decides what is written and reported, [`run`] decides when. While a commit syncs, the entries for
+//! the next one accumulate in the channel, so a client with many inserts in flight never waits for a timer.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entry, Log, SegmentNumber, Volume};
 
-/// The maximum number of entries of a commit.
+/// Maximum number of entries per commit.
 pub const COMMIT_ENTRIES_MAX: usize = 256;
 
-/// The size at which a commit takes no more entries, in bytes.
+/// Size at which a commit takes no more entries, in bytes.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 
-/// The number of entries at which a commit stops waiting once no more arrive: writers with that many in flight are
-/// probably waiting for this commit.
+/// Number of entries from which a commit stops waiting after [`QUIET`]: writers with that many in flight are probably
+/// waiting for this commit.
 const COMPANY_ENTRIES: usize = 8;
 
-/// The idle time after which no more entries are expected: far longer than a writer takes from an answer to its next
+/// Idle time after which no more entries are expected: far longer than a writer takes from a reply to the next
 /// trajectory, and far shorter than any useful gathering time.
 const QUIET: Duration = Duration::from_millis(1);
 
@@ -28,61 +28,60 @@ const QUIET: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// Once it is queued for the file: a crash of the process may lose the most recent inserts.
+    /// Once queued for the file: a crash of the process may lose the most recent inserts.
     Memory,
-    /// Once it is written to the file: it survives any end of the process, but power loss only after the next sync.
+    /// Once written to the file: survives any exit of the process, but power loss only after the next sync.
     Flushed,
-    /// Once it is on the disk: no crash loses it.
+    /// Once on the disk: no crash loses the insert.
     #[default]
     Fsync,
 }
 
-/// The settings of the log's thread.
+/// Settings of the log thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitSettings {
     /// The point of acknowledgement.
     pub ack: Ack,
-    /// The maximum time for which a commit gathers entries, or with earlier acknowledgement, the maximum time between
-    /// syncs.
+    /// Maximum time for which a commit gathers entries. With earlier acknowledgement: maximum time between syncs.
     pub wait: Duration,
 }
 
-/// A command to the log's thread.
+/// A command to the log thread.
 #[derive(Debug)]
 pub enum LogCommand {
     /// Make an entry durable; an event reports the result.
     Append(Entry),
-    /// The total number of samples drawn; it is made durable with every commit.
+    /// Total number of samples drawn; every commit makes it durable.
     Samples(u64),
-    /// Drop the segments before this one, of which no trajectory is held.
+    /// Drop the segments before this one; no trajectory from them is held.
     DropBefore(SegmentNumber),
 }
 
-/// An event from the log's thread.
+/// An event from the log thread.
 #[derive(Debug)]
 pub enum LogEvent {
     /// The entries have reached the point of acknowledgement of the configured [`Ack`].
     Committed {
         /// The entries, in the order in which they were appended.
         entries: Vec<Entry>,
-        /// The segment that holds them; with [`Ack::Memory`] a lower bound of it.
+        /// The segment of the entries; with [`Ack::Memory`] a lower bound.
         segment: SegmentNumber,
         /// The size of the whole log, in bytes.
         bytes: u64,
     },
-    /// The entries could not be written; none of them will be acknowledged.
+    /// The entries could not be written, and none will be acknowledged.
     Failed {
         /// The entries, in the order in which they were appended.
         entries: Vec<Entry>,
-        /// The human-readable reason.
+        /// Human-readable reason.
         error: String,
     },
-    /// The log's thread panicked: nothing that is in flight to it will be answered.
+    /// The log thread panicked: commands in flight receive no result.
     Panicked,
 }
 
-/// Runs until all senders of `commands` have been dropped; all entries received by then are committed and synced.
-/// Calls `on_round` after every command and every commit.
+/// Runs until all senders of `commands` are dropped; entries received by then are committed and synced. Calls
+/// `on_round` after every command and every commit.
 pub fn run<V: Volume>(
     log: Log<V>,
     commands: &Receiver<LogCommand>,
@@ -120,7 +119,7 @@ pub fn run<V: Volume>(
     committer.finish();
 }
 
-/// Gathers entries for one commit, until it is full or no more are expected in time.
+/// Gathers entries for one commit, until the commit is full or no more entries are expected in time.
 fn gather<V: Volume>(committer: &mut Committer<V>, commands: &Receiver<LogCommand>, settings: CommitSettings) {
     let deadline = Instant::now() + settings.wait;
     while !committer.is_full() {
@@ -141,19 +140,19 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The work of the log's thread, without its clock and its channel.
+/// The work of the log thread, without clock and channel.
 pub struct Committer<V: Volume> {
     log: Log<V>,
     ack: Ack,
-    /// The gathered entries, whose result is not reported yet.
+    /// Gathered entries without a reported result.
     entries: Vec<Entry>,
     /// The approximate size of the entries in the log.
     bytes: usize,
-    /// Acknowledged entries that are not written because writes to the disk fail; at most one commit.
+    /// Acknowledged entries that are not written because writes fail; at most one commit.
     unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
-    /// True while the disk fails: the first failure is logged, and the recovery, but not each failure between them.
+    /// True while the disk fails: the first failure and the recovery are logged, but no failure between them.
     is_failing: bool,
 }
 
@@ -217,7 +216,7 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Makes durable the entries that were acknowledged early.
+    /// Makes early acknowledged entries durable.
     pub fn sync(&mut self) {
         let written = self.write_unwritten();
         let synced = written.and_then(|()| self.log.sync());
@@ -225,7 +224,7 @@ impl<V: Volume> Committer<V> {
         self.report(synced.err().as_ref(), what);
     }
 
-    /// Runs the last sync, and logs the acknowledged entries that could not be written.
+    /// Runs the last sync, and logs the loss of acknowledged entries that could not be written.
     pub fn finish(&mut self) {
         self.sync();
         if !self.unwritten.is_empty() {
@@ -240,7 +239,7 @@ impl<V: Volume> Committer<V> {
         self.is_failing
     }
 
-    /// Returns the ids of the entries that are acknowledged and not written.
+    /// Returns the ids of acknowledged, unwritten entries.
     #[cfg(test)]
     pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
         use proto::replay::Suspect;
@@ -254,7 +253,7 @@ impl<V: Volume> Committer<V> {
         })
     }
 
-    /// Returns the ids of the trajectories whose revisions are acknowledged and not written.
+    /// Returns the ids of trajectories with acknowledged, unwritten revisions.
     #[cfg(test)]
     pub(crate) fn unwritten_revisions(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
         self.unwritten.iter().filter_map(|entry| match entry {

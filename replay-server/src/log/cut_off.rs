@@ -1,16 +1,16 @@
-//! Files with the bytes that starts have cut off segments, for an operator to examine.
+//! Files with bytes cut off segments at starts, for an operator to examine.
 //!
-//! Most hold the beginning of a commit that a crash interrupted, of which nothing was acknowledged. A last record with
+//! Most hold the first part of a commit that a crash interrupted and that was never acknowledged. A last record with
 //! a flipped bit looks the same, and may have been acknowledged.
 
 use std::io;
 
 use super::{SegmentNumber, Volume};
 
-/// The number of files that are kept; the oldest ones make room.
+/// Maximum number of files; the oldest are removed for new files.
 const FILES_MAX: usize = 8;
 
-/// Returns the name of the file with the bytes that were cut off a segment's file at this offset.
+/// Returns the file name for the bytes cut off at `offset` in the file `segment`.
 pub(super) fn file_name(segment: &str, offset: usize) -> String {
     format!("{segment}.{offset:010}.cut")
 }
@@ -20,7 +20,7 @@ fn is_cut_off(name: &str) -> bool {
     position.is_some_and(|(segment, _)| SegmentNumber::from_file_name(segment).is_some())
 }
 
-/// Makes the bytes from `offset` of a segment's file durable in a file of their own.
+/// Writes `bytes`, the part of a segment file from `offset`, durably to a separate file.
 pub(super) fn keep<V: Volume>(volume: &V, segment: &str, offset: usize, bytes: &[u8]) -> io::Result<()> {
     let name = file_name(segment, offset);
     let mut others: Vec<String> = volume.list()?;

@@ -1,14 +1,14 @@
-//! The encoding of numbers, ids and texts in the payload of a record.
+//! The encoding of integers, ids and text in record payloads.
 
 use std::io;
 
 use experience::TrajectoryId;
 
 /// The zstd level. A trajectory of Connect Four is mostly floats: levels 1 and 3 both reduce 1551 bytes to 1044, and
-/// level 1 needs less memory in each thread that compresses.
+/// level 1 needs less memory in each compressing thread.
 pub(super) const COMPRESSION_LEVEL: i32 = 1;
 
-/// The reason for which a payload with a valid checksum cannot be read.
+/// The reason why a payload with a valid checksum cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnreadableRecord(pub String);
@@ -18,7 +18,7 @@ pub struct UnreadableRecord(pub String);
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
-    /// Reads the next bytes.
+    /// Reads the next `BYTES` bytes.
     pub(super) fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], UnreadableRecord> {
         let short = || UnreadableRecord("it is too short".to_owned());
         let (taken, rest) = self.0.split_first_chunk::<BYTES>().ok_or_else(short)?;
@@ -43,7 +43,7 @@ impl Fields<'_> {
         Ok(text.to_owned())
     }
 
-    /// Checks that the payload has been read to its end.
+    /// Checks that the whole payload has been read.
     pub(super) fn end(&self) -> Result<(), UnreadableRecord> {
         if self.0.is_empty() { Ok(()) } else { Err(UnreadableRecord("it is too long".to_owned())) }
     }

@@ -1,10 +1,10 @@
-//! Frames: the layout of records in a segment file, and the search for the next intact one after damage.
+//! Frames: the layout of records in a segment file, and the search for the next intact frame after damage.
 //!
-//! A file begins with two copies of its prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
+//! A file starts with two copies of the prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
 //! `length u32 | crc32c of the payload u32 | tag u64 | payload`. Integers are little-endian.
 //!
-//! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. The salt never
-//! leaves the process, so a client cannot send bytes that form a valid frame at any offset of a payload; and a flipped
+//! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. The salt
+//! never leaves the process, so clients cannot send payload bytes that form a valid frame at any offset. A flipped
 //! bit in a length cannot hide the records after it.
 
 use std::io;
@@ -12,17 +12,17 @@ use std::io;
 use super::SegmentNumber;
 use crate::defect::{Defect, Planted};
 
-/// The format of the files that this code writes and reads.
+/// Format of the files that this code writes and reads.
 pub const FORMAT: u32 = 3;
 
-/// The size of a frame's header: length, checksum of the payload, and tag.
+/// Size of a frame header, in bytes: length, payload checksum, and tag.
 pub const HEADER_BYTES: usize = 16;
 
-/// The bytes of a file before its first frame: the prologue twice, so that one damaged sector does not make the file
+/// Bytes before the first frame of a file: the prologue twice, so that one damaged sector does not make the file
 /// unreadable.
 pub const PROLOGUE_BYTES: usize = 2 * COPY_BYTES;
 
-/// The maximum size of a payload, twice that of a message; a larger length counts as damage.
+/// Maximum size of a payload, in bytes: twice the limit of a message. A larger length counts as damage.
 pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 
 const MAGIC: [u8; 8] = *b"zfreplay";
@@ -30,13 +30,13 @@ const SALT_AT: usize = MAGIC.len() + size_of::<u32>();
 const CHECKSUM_AT: usize = SALT_AT + size_of::<Salt>();
 const COPY_BYTES: usize = CHECKSUM_AT + size_of::<u32>();
 
-/// The random key of a segment's tags.
+/// Random key for the tags of a segment.
 pub type Salt = [u8; 32];
 
-/// The size of a frame, and its payload if that is intact.
+/// The size of a frame, and the payload if intact.
 type FrameAt<'a> = Result<(usize, Option<&'a [u8]>), Fault>;
 
-/// The prologue of one segment, which is needed to read and write its frames.
+/// The prologue of one segment, required to read and write frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prologue {
     number: SegmentNumber,
@@ -56,7 +56,7 @@ impl Prologue {
         copy.repeat(2)
     }
 
-    /// Reads the prologue of segment `number` from the beginning of its file.
+    /// Reads the prologue of segment `number` from the start of the file.
     ///
     /// # Errors
     /// The file is of another format, is too short, or neither copy is intact.
@@ -76,14 +76,14 @@ impl Prologue {
         });
         let newer = || {
             let formats = copies.iter().filter(|copy| copy[..MAGIC.len()] == MAGIC).map(format_of);
-            // Only one copy with another format is a flipped bit.
+            // A single copy with another format is a flipped bit.
             let formats: Vec<u32> = formats.collect();
             if let [first, second] = formats[..] { (first == second && first != FORMAT).then_some(first) } else { None }
         };
         whole.ok_or_else(|| newer().map_or(Unreadable::Prologue, Unreadable::Format))
     }
 
-    /// Appends a frame around `payload` to `out`, whose first byte will lie at `base` in the file.
+    /// Appends a frame around `payload` to `out`; the first byte of `out` will be at offset `base` in the file.
     ///
     /// # Errors
     /// The payload is larger than [`PAYLOAD_BYTES_MAX`] and could not be read back; `out` is unchanged.
@@ -91,7 +91,7 @@ impl Prologue {
         self.append_checked(out, base, payload, crc32c::crc32c(payload))
     }
 
-    /// Appends a frame around `payload` as [`Prologue::append`] does, with its precomputed `checksum`.
+    /// Appends a frame around `payload` like [`Prologue::append`], with the precomputed `checksum`.
     ///
     /// # Errors
     /// As [`Prologue::append`].
@@ -123,7 +123,7 @@ impl Prologue {
         u64::from_le_bytes(*first)
     }
 
-    /// Returns the size of the frame at `offset`, and its payload if that is intact.
+    /// Returns the size of the frame at `offset`, and the payload if intact.
     fn frame_at<'a>(&self, bytes: &'a [u8], offset: usize) -> FrameAt<'a> {
         let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
         let (words, _) = header.as_chunks::<4>();
@@ -139,7 +139,7 @@ impl Prologue {
     }
 }
 
-/// Formats 1 and 2 began with a frame of the head: `length | crc32c | crc32c of these eight bytes | 1 | format`.
+/// Formats 1 and 2 start with a frame of the head: `length | crc32c | crc32c of these eight bytes | 1 | format`.
 fn older_format(bytes: &[u8]) -> Option<u32> {
     let (header, payload) = bytes.split_at_checked(12)?;
     let is_header = header[8..] == crc32c::crc32c(&header[..8]).to_le_bytes();
@@ -154,28 +154,28 @@ fn format_of(copy: &[u8; COPY_BYTES]) -> u32 {
     format.map_or(0, u32::from_le_bytes)
 }
 
-/// The reason for which no frame of a file can be read.
+/// The reason why no frame of a file can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The file is of another format.
     #[error("it is of format {0}, this program reads format {FORMAT}")]
     Format(u32),
-    /// The file ends before its first frame: its creation was interrupted.
+    /// The file ends before the first frame: the creation was interrupted.
     #[error("a beginning that was not written to its end")]
     Torn,
-    /// Neither copy of the prologue matches its checksum.
+    /// Both copies of the prologue have checksum mismatches.
     #[error("a beginning that does not match its checksum")]
     Prologue,
 }
 
-/// The content of a segment's bytes.
+/// The content of a segment, as found by [`scan`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
     /// The prologue of the segment.
     pub prologue: Prologue,
-    /// The intact frames in order: the offset of each frame and its payload.
+    /// Intact frames in order: offset and payload of each frame.
     pub frames: Vec<(usize, &'a [u8])>,
-    /// The damage that is followed by intact frames.
+    /// Damage before further intact frames.
     pub damage: Vec<Damage>,
     /// The bytes after the last intact frame, if there are any.
     pub tail: Option<Damage>,
@@ -184,29 +184,29 @@ pub struct Scan<'a> {
 /// A range of bytes that is not a valid frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The offset of its first byte.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// The fault.
+    /// The fault at the first byte.
     pub fault: Fault,
 }
 
-/// The reason for which bytes are not a frame.
+/// The reason why bytes are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The file ends inside the header or the payload: an incomplete write.
     #[error("a record that was not written to its end")]
     Torn,
-    /// The header does not match its tag.
+    /// The header does not match the tag.
     #[error("a record whose header does not match its checksum")]
     Header,
-    /// The payload does not match its checksum.
+    /// The payload does not match the checksum.
     #[error("a record whose content does not match its checksum")]
     Payload,
 }
 
-/// Finds every intact frame of segment `number`; damage is skipped and returned too.
+/// Finds every intact frame of segment `number`; skips damage and returns it too.
 ///
 /// The payload of a frame with an intact header is never searched for frames, even if the payload is damaged.
 ///
@@ -216,7 +216,7 @@ pub fn scan(number: SegmentNumber, bytes: &[u8]) -> Result<Scan<'_>, Unreadable>
     scan_with(number, bytes, Planted::default())
 }
 
-/// Does what [`scan`] does, unless a defect is planted.
+/// Scans like [`scan`], but with the planted defect.
 pub(super) fn scan_with(number: SegmentNumber, bytes: &[u8], planted: Planted) -> Result<Scan<'_>, Unreadable> {
     let prologue = Prologue::decode(number, bytes)?;
     let mut scan = Scan { prologue, frames: Vec::new(), damage: Vec::new(), tail: None };
@@ -251,8 +251,8 @@ pub(super) fn scan_with(number: SegmentNumber, bytes: &[u8], planted: Planted) -
     Ok(scan)
 }
 
-/// The planted defect of an earlier format: a frame is whatever has a matching checksum, and a damaged payload is
-/// searched.
+/// The planted defect, from an earlier format: any bytes with a matching checksum are a frame, and a damaged payload
+/// is searched.
 fn untagged<'a>(bytes: &'a [u8], offset: usize, tagged: FrameAt<'a>) -> FrameAt<'a> {
     match tagged {
         Ok((_, Some(_))) => tagged,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Only the file contains the salt: a client may send any bytes, including whole files with their own frames.
+        /// The salt exists only in the file: a client may send any bytes, including whole files with valid frames.
         #[test]
         fn no_frame_is_found_inside_the_extent_of_another(
             planted in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..4),
@@ -388,7 +388,7 @@ mod tests {
             for (_, payload) in &scan.frames {
                 prop_assert!(known.contains(payload), "found {payload:?}");
             }
-            // A damaged payload under an intact header is not searched, whatever its content.
+            // A damaged payload under an intact header is not searched, whatever the content.
             let mut inner = PROLOGUE.encode();
             inner.clear();
             let inside = PROLOGUE_BYTES + HEADER_BYTES;

@@ -1,4 +1,4 @@
-//! The head of a segment: the state of earlier segments that must survive their removal.
+//! The head of a segment: state of earlier segments that must survive when these are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::fields::{COMPRESSION_LEVEL, UnreadableRecord};
 use super::operator_record::{OperatorRecord, TableCounters};
 
-/// The maximum size of a decompressed head: enough for millions of intervals of ids. A larger head is not written, and
-/// counts as damage when read.
+/// Maximum size of a decompressed head, in bytes: enough for millions of id intervals. A larger head is not
+/// written, and counts as damage when read.
 const HEAD_BYTES_MAX: usize = 256 << 20;
 
-/// The counters since the run began.
+/// Counters since the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Trajectories inserted.
@@ -25,55 +25,55 @@ pub struct Counters {
     pub samples: u64,
 }
 
-/// The log's state of one table.
+/// The state of one table in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoggedTable {
-    /// The settings of the table, as text that the log does not interpret.
+    /// Settings of the table, as text that the log does not interpret.
     #[serde(default)]
     pub settings: String,
-    /// The counters of the table.
+    /// Counters of the table.
     #[serde(default)]
     pub counters: TableCounters,
 }
 
-/// The state of the log before a segment: it makes each segment independent of the dropped ones.
+/// The log's state before a segment, which makes each segment independent of dropped segments.
 ///
-/// The quarantine, the priorities and the revisions of a trajectory are deliberately absent: their records follow the
-/// trajectory's own in the log, so they are never dropped before it.
+/// Quarantines, priorities and revisions of trajectories are deliberately absent: the records follow the trajectory
+/// in the log, so they are never dropped before it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {
-    /// The name of the game of all trajectories.
+    /// Name of the game of all trajectories.
     pub game: String,
-    /// The totals since the run began.
+    /// Totals since the start of the run.
     pub counters: Counters,
-    /// The ids of all trajectories inserted.
+    /// Ids of all inserted trajectories.
     pub seen: SeenIds,
-    /// The actors in quarantine.
+    /// Actors in quarantine.
     pub quarantined_actors: BTreeSet<u64>,
-    /// The state of each table, by name.
+    /// State of each table, by name.
     pub tables: BTreeMap<String, LoggedTable>,
 }
 
-/// The head as stored in the file: human-readable JSON, because it is rare and small.
+/// The head as stored in the file: human-readable JSON, since it is rare and small.
 #[derive(Serialize, Deserialize)]
 struct HeadText {
     game: String,
     counters: Counters,
-    /// The intervals of ids, each as actor, epoch, first and last sequence.
+    /// Intervals of ids: actor, epoch, first and last sequence.
     seen: Vec<[u64; 4]>,
     quarantined_actors: BTreeSet<u64>,
     tables: BTreeMap<String, LoggedTable>,
 }
 
 impl Counters {
-    /// Counts a trajectory with this number of items.
+    /// Counts a trajectory with `items` items.
     pub fn count(&mut self, items: u32) {
-        // The additions saturate, because the content of a file may be damaged.
+        // The additions saturate, since the content of a file may be damaged.
         self.trajectories = self.trajectories.saturating_add(1);
         self.items = self.items.saturating_add(items.into());
     }
 
-    /// Returns the larger value of each counter: totals only grow.
+    /// Returns the maximum of each counter: totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self {
             trajectories: self.trajectories.max(other.trajectories),
@@ -114,7 +114,7 @@ impl Head {
         self.tables = tables;
     }
 
-    /// Encodes the head as the payload of its record, without the kind.
+    /// Encodes the head as a record payload, without the kind.
     pub(super) fn encode(&self) -> std::io::Result<Vec<u8>> {
         let seen = self.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
         let Self { game, counters, seen: _, quarantined_actors, tables } = self.clone();
@@ -129,7 +129,7 @@ impl Head {
     pub(super) fn decode(compressed: &[u8]) -> Result<Self, UnreadableRecord> {
         let content = UnreadableRecord;
         let mut text = Vec::new();
-        // The allocation grows with the data decompressed so far, not with the size that the header claims.
+        // The allocation grows with the data decompressed so far, not with the size in the header.
         let decoder = zstd::stream::read::Decoder::new(compressed);
         let read = decoder.and_then(|decoder| decoder.take(HEAD_BYTES_MAX as u64).read_to_end(&mut text));
         read.map_err(|error| content(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Operator records: changes to quarantines, priorities and tables, which the log stores along with the trajectories.
+//! Operator records: changes to quarantines, priorities and tables, stored in the log along with the trajectories.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{Fields, UnreadableRecord, put_id, put_text, put_words, too_large};
 
-/// The maximum number of updates in one record of priorities: a few of the largest batches.
+/// Maximum number of updates in one priorities record: a few of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
-/// The maximum size of a table's settings, in bytes.
+/// Maximum size of table settings, in bytes.
 pub const TABLE_SETTINGS_BYTES_MAX: usize = 64 << 10;
 
-/// The size of one update of a priority: an id of three words, a ply and a priority.
+/// Size of one priority update, in bytes: an id of three words, a ply and a priority.
 const PRIORITY_BYTES: usize = 3 * 8 + 4 + 8;
 
 pub(super) const KIND_QUARANTINE: u8 = 3;
@@ -27,38 +27,37 @@ pub(super) const KIND_PRIORITIES: u8 = 9;
 pub(super) const KIND_TABLE: u8 = 10;
 pub(super) const KIND_TABLE_COUNTERS: u8 = 11;
 
-/// An operator's change to trajectories, actors or tables, or a table's counters, which a restart must restore.
+/// An operator's change to trajectories, actors or tables, or table counters, to be restored after a restart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OperatorRecord {
-    /// A trajectory, or all present and future trajectories of an actor, were put into quarantine.
+    /// A trajectory, or all present and future trajectories of an actor, entered quarantine.
     Quarantine(Suspect),
-    /// A trajectory, or an actor's trajectories, were released from quarantine.
+    /// A trajectory, or the trajectories of an actor, left quarantine.
     Release(Suspect),
-    /// Items were given new priorities.
+    /// Items received new priorities.
     Priorities {
-        /// The name of the table.
+        /// Name of the table.
         table: String,
-        /// The updates, in the order of the request; at most [`PRIORITIES_MAX`]. Priorities are finite and not
-        /// negative.
+        /// Updates in request order; at most [`PRIORITIES_MAX`]. Priorities are finite and not negative.
         updates: Vec<(ItemKey, f64)>,
     },
     /// A table was created or changed, or, without settings, removed.
     Table {
-        /// The name of the table.
+        /// Name of the table.
         name: String,
-        /// The settings of the table, as text that the log does not interpret.
+        /// Settings of the table, as text that the log does not interpret.
         settings: Option<String>,
     },
-    /// The counters of a table so far: a snapshot, written periodically.
+    /// The counters of a table so far: a periodic snapshot.
     TableCounters {
-        /// The name of the table.
+        /// Name of the table.
         table: String,
-        /// The totals of the table.
+        /// Totals of the table.
         counters: TableCounters,
     },
 }
 
-/// The totals of one table since the run began.
+/// Totals of one table since the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TableCounters {
     /// Items inserted.
@@ -68,17 +67,17 @@ pub struct TableCounters {
 }
 
 impl TableCounters {
-    /// Returns the larger value of each counter: totals only grow.
+    /// Returns the maximum of each counter: totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
     }
 }
 
 impl OperatorRecord {
-    /// Encodes the record as the payload of a frame, kind first.
+    /// Encodes the record as a frame payload, kind first.
     ///
     /// # Errors
-    /// The record is larger than the limits of decoding.
+    /// The record exceeds the limits for decoding.
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match self {
@@ -114,7 +113,7 @@ impl OperatorRecord {
         Ok(out)
     }
 
-    /// Decodes the bytes after the kind; returns `None` if the kind is not an operator record's.
+    /// Decodes the bytes after the kind; `None` if the kind belongs to no operator record.
     pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Option<Self>, UnreadableRecord> {
         let mut rest = Fields(rest);
         let record = match kind {

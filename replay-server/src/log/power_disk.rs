@@ -1,4 +1,4 @@
-//! A simulated disk in memory that keeps only synced data at a power loss, and whose operations fail.
+//! A simulated in-memory disk that keeps only synced data at a power loss and has injected faults.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Volume, VolumeFile};
 
-/// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`]; each unsynced change of a
-/// name may be lost independently. Clones are the same disk.
+/// Files with unsynced bytes that [`PowerDisk::lose_power`] may lose, tear or garble; each unsynced change of a name
+/// may be lost independently. Clones share the disk.
 #[derive(Debug, Clone)]
 pub struct PowerDisk(Arc<Mutex<State>>);
 
@@ -26,31 +26,31 @@ struct State {
     failures: u64,
 }
 
-/// The faults of the disk.
+/// The probabilities, limits and bursts of injected faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// The free space in bytes; `None` for unlimited.
+    /// Free space in bytes; `None` is unlimited.
     pub room: Option<usize>,
-    /// The probability that a sync fails.
+    /// Probability that a sync fails.
     pub sync: f64,
-    /// The probability that a truncation or removal fails.
+    /// Probability that a truncation or removal fails.
     pub cut: f64,
-    /// The probability that any operation fails (EIO); an append then writes a part of its bytes.
+    /// Probability that any operation fails (EIO); a failing append then writes a part of the bytes.
     pub io: f64,
-    /// The number of operations after which every later one fails without effect, as if the process were dead;
-    /// `None` for unlimited.
+    /// Number of operations before every later operation fails without effect, as after the death of the process;
+    /// `None` is unlimited.
     pub operations_left: Option<u32>,
-    /// A countdown to failures.
+    /// Countdown to a burst of failures.
     pub burst: Burst,
 }
 
-/// A countdown: `count` operations fail after `after` others; none with a count of 0. An operation that fails may have
-/// been done in part: a file is created, a truncation is not synced.
+/// A countdown: after `after` successes, `count` operations fail; a count of 0 disables it. A failing operation may
+/// take partial effect: a file is created, a truncation is not synced.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Burst {
-    /// The operations that succeed before.
+    /// Number of operations that succeed first.
     pub after: u32,
-    /// The operations that fail.
+    /// Number of operations that fail.
     pub count: u32,
 }
 
@@ -58,8 +58,7 @@ pub struct Burst {
 enum Safety {
     Durable,
     Written,
-    /// A sync failed: the page is marked as clean, so that every process reads it and no later sync of any process
-    /// writes it.
+    /// A sync failed: the page is marked as clean, so that every process can read it and no later sync writes it.
     Lost,
 }
 
@@ -67,7 +66,7 @@ enum Safety {
 struct Inode {
     content: Vec<u8>,
     safety: Vec<Safety>,
-    /// The content before a truncation that was not synced, which a power loss may bring back.
+    /// The content before an unsynced truncation, which a power loss may bring back.
     before_truncation: Option<(Vec<u8>, Vec<Safety>)>,
 }
 
@@ -76,12 +75,12 @@ struct Inode {
 pub struct PowerFile {
     disk: PowerDisk,
     inode: usize,
-    /// The number of the process's start at which the file was opened.
+    /// The number of the process start that opened the file.
     opened_at: u64,
 }
 
 impl PowerDisk {
-    /// Creates an empty disk without faults, whose later faults follow from `seed`.
+    /// Creates an empty disk without faults; `seed` determines later faults.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             inodes: Vec::new(),
@@ -94,7 +93,7 @@ impl PowerDisk {
         })))
     }
 
-    /// Creates a disk on which these files are durable.
+    /// Creates a disk with `files`, all durable.
     pub fn with(seed: u64, files: BTreeMap<String, Vec<u8>>) -> Self {
         let disk = Self::new(seed);
         let state = &mut *disk.state();
@@ -111,28 +110,28 @@ impl PowerDisk {
         self.0.lock()
     }
 
-    /// Sets the faults of all later operations.
+    /// Sets the faults for all later operations.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// Makes all later faults follow from `seed`, whatever happened before.
+    /// Makes `seed` determine all later faults, independent of earlier operations.
     pub fn reseed(&self, seed: u64) {
         self.state().rng = ChaCha8Rng::seed_from_u64(seed);
     }
 
-    /// Returns the number of operations that failed so far.
+    /// Returns the number of failed operations so far.
     pub fn failures(&self) -> u64 {
         self.state().failures
     }
 
-    /// Returns the content of all files, as a process reads it.
+    /// Returns the content of all files, as seen by a process.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
         state.names.iter().map(|(name, &inode)| (name.clone(), state.inodes[inode].content.clone())).collect()
     }
 
-    /// Flips bits of one byte of a file, which no later operation notices; returns false if there is no such byte.
+    /// Flips bits in one byte of a file, which no later operation notices; returns false if there is no such byte.
     pub fn rot(&self, name: &str, offset: usize, bits: u8) -> bool {
         let state = &mut *self.state();
         let Some(&inode) = state.names.get(name) else { return false };
@@ -141,8 +140,8 @@ impl PowerDisk {
         true
     }
 
-    /// Simulates the end of the process: what it wrote can be read, what is not synced is as unsafe as before, and its
-    /// open files become invalid.
+    /// Simulates the exit of the process: written bytes can be read, unsynced bytes are as unsafe as before, and open
+    /// files become invalid.
     pub fn end_process(&self) {
         self.state().handles_valid_from += 1;
     }
@@ -168,7 +167,7 @@ impl PowerDisk {
 }
 
 impl State {
-    /// Counts an operation; returns the error with which it fails in a burst.
+    /// Counts an operation; returns the error if a burst makes the operation fail.
     fn burst(&mut self) -> Option<io::Error> {
         let Burst { after, count } = &mut self.faults.burst;
         if *count == 0 {
@@ -184,12 +183,12 @@ impl State {
         Some(if is_full { io::ErrorKind::StorageFull.into() } else { io::Error::other("input/output error") })
     }
 
-    /// Fails in a burst.
+    /// Returns the error of a burst as a result.
     fn fails_in_burst(&mut self) -> io::Result<()> {
         self.burst().map_or(Ok(()), Err)
     }
 
-    /// Fails with this probability.
+    /// Fails with this probability, and always after the last permitted operation.
     fn may_fail(&mut self, probability: f64, what: &str) -> io::Result<()> {
         let is_dead = self.faults.operations_left == Some(0);
         self.faults.operations_left = self.faults.operations_left.map(|left| left.saturating_sub(1));
@@ -211,13 +210,13 @@ impl Inode {
         if let Some((content, safety)) = self.before_truncation.take()
             && rng.random()
         {
-            // What was appended after the truncation lies over the old bytes.
+            // Bytes appended after the truncation overwrite the old bytes.
             let kept = self.content.len().min(content.len());
             self.content.extend_from_slice(&content[kept..]);
             self.safety.extend_from_slice(&safety[kept..]);
         }
         let durable = self.safety.iter().rposition(|&safety| safety == Safety::Durable).map_or(0, |last| last + 1);
-        // The file may end anywhere in its unsynced part, including its previous end.
+        // The file may end anywhere in the unsynced part, including the previous end.
         let end = match rng.random_range(0..3) {
             0 => durable,
             1 => self.content.len(),
@@ -272,7 +271,7 @@ impl Volume for PowerDisk {
         let state = &mut *self.state();
         let burst = state.burst();
         match burst {
-            // The creation leaves an empty file, or none.
+            // A failing creation leaves an empty file, or none.
             Some(error) if state.rng.random() => return Err(error),
             Some(_) => {}
             None => state.may_fail(state.faults.io, "create")?,
@@ -280,7 +279,7 @@ impl Volume for PowerDisk {
         if state.faults.room == Some(0) {
             return Err(state.full());
         }
-        // As with `O_CREAT` and a truncation, an existing file keeps its inode.
+        // As with `O_CREAT` and a truncation, an existing file keeps the inode.
         let new = state.inodes.len();
         let inode = *state.names.entry(name.to_owned()).or_insert(new);
         if inode == new {
@@ -302,7 +301,7 @@ impl Volume for PowerDisk {
         let state = &mut *self.state();
         let burst = state.burst();
         match burst {
-            // A rename that fails may have been done.
+            // A failing rename may take effect.
             Some(error) if state.rng.random() => return Err(error),
             Some(_) => {}
             None => state.may_fail(state.faults.io, "rename")?,
@@ -329,7 +328,7 @@ impl Volume for PowerDisk {
 }
 
 impl PowerFile {
-    /// Returns the file; panics if an earlier process opened it.
+    /// Returns the inode of the file; panics if an earlier process opened the file.
     fn inode<'a>(&self, state: &'a mut State) -> &'a mut Inode {
         assert_eq!(self.opened_at, state.handles_valid_from, "a file outlived its process");
         &mut state.inodes[self.inode]
@@ -341,7 +340,7 @@ impl VolumeFile for PowerFile {
         let state = &mut *self.disk.state();
         let error = state.fails_in_burst().and_then(|()| state.may_fail(state.faults.io, "append")).err();
         let taken = if error.is_some() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
-        // A disk that runs full writes the first part of the data.
+        // A disk without enough space writes the first part of the data.
         let fits = state.faults.room.unwrap_or(usize::MAX).min(taken);
         state.faults.room = state.faults.room.map(|room| room - fits);
         let inode = self.inode(state);

@@ -1,4 +1,4 @@
-//! Records: the payloads of frames. The first byte is the kind; numbers, ids and texts follow.
+//! Records: the payloads of frames. The first byte is the kind; integers, ids and text follow.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,68 +13,68 @@ use super::operator_record::OperatorRecord;
 const KIND_HEAD: u8 = 1;
 const KIND_COUNTERS: u8 = 4;
 const KIND_TRAJECTORY: u8 = 5;
-/// The kinds up to 11 are in use by operator records.
+/// Operator records use the kinds up to 11.
 const KIND_REVISION: u8 = 12;
 
-/// The maximum size of a decompressed trajectory, which is that of a message on the wire; a record that claims more is
-/// damaged.
+/// Maximum size of a decompressed trajectory, equal to the maximum size of a wire message; a record with a larger
+/// claim is damaged.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
-/// Milliseconds since 1970 in UTC, by the clock of the server that accepted the trajectory.
+/// Milliseconds since 1970 in UTC, by the clock of the accepting server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// Returns the current time of the machine's clock.
+    /// Reads the clock of the machine.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Returns the time since 1970.
+    /// Returns the time since 1970 as a duration.
     pub fn since_1970(self) -> Duration {
         Duration::from_millis(self.0)
     }
 }
 
-/// A decoded record of the log, with content `C` of its trajectories: encoded bytes, or their decoded form.
+/// A decoded record, where `C` is the content of trajectories: encoded bytes, or a decoded form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record<C = Vec<u8>> {
-    /// The first record of every segment: the state of earlier segments that must survive their removal.
+    /// The first record of every segment: state of earlier segments that must survive when these are removed.
     Head(Head),
     /// An inserted trajectory.
     Trajectory {
-        /// The id of the trajectory, which can be counted without decoding the content.
+        /// Id of the trajectory, which can be counted without decoding the content.
         id: TrajectoryId,
-        /// The number of its items.
+        /// Number of items in the trajectory.
         items: u32,
-        /// The time of the insert.
+        /// Time of the insert.
         inserted: UnixMillis,
-        /// The content of the trajectory; compressed in the file.
+        /// Content of the trajectory; compressed in the file.
         content: C,
     },
-    /// The searches of a trajectory were replaced. The record of the trajectory comes before it, and is unchanged.
+    /// New searches of a trajectory. The record of the trajectory precedes it, unchanged.
     Revision {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The revision of the searches, above zero. Of several records of a trajectory the last one of the highest
+        /// Revision of the searches, above zero. Among the records of one trajectory, the last with the highest
         /// revision applies.
         revision: u64,
-        /// The time of the replacement.
+        /// Time of the revision.
         revised: UnixMillis,
         /// The trajectory with the new searches, without observations; compressed in the file.
         content: C,
     },
     /// An operator's change or a table's counters.
     Operator(OperatorRecord),
-    /// The totals that were durable when the record was written.
+    /// Totals that were durable when the record was written.
     Counters(Counters),
 }
 
-/// The record of a trajectory or of a revision, compressed and with its checksum, ready to be framed.
+/// The compressed record of a trajectory or revision with a checksum, ready to be framed.
 ///
 /// Compression and checksum are the costly parts: the task of the connection computes them, in parallel on all cores,
-/// rather than the log's thread. The frame itself depends on its segment and offset.
+/// rather than the log thread. The frame itself depends on segment and offset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedTrajectory {
     payload: Vec<u8>,
@@ -88,7 +88,7 @@ thread_local! {
 }
 
 impl EncodedTrajectory {
-    /// Encodes a trajectory, compressing `content`.
+    /// Encodes a trajectory; compresses `content`.
     ///
     /// # Errors
     /// `content` is too large to be read back.
@@ -101,7 +101,7 @@ impl EncodedTrajectory {
         })
     }
 
-    /// Encodes a revision, compressing `content`: the trajectory with the new searches, without observations.
+    /// Encodes a revision; compresses `content`, the trajectory with the new searches and without observations.
     ///
     /// # Errors
     /// `content` is too large to be read back.
@@ -113,7 +113,7 @@ impl EncodedTrajectory {
         })
     }
 
-    /// Puts `content`, compressed, behind the fields that `put` appends.
+    /// Appends `content`, compressed, after the fields that `put` appends.
     fn compress(content: &[u8], put: impl FnOnce(&mut Vec<u8>)) -> io::Result<Self> {
         if content.len() > CONTENT_BYTES_MAX {
             let reason = format!("a trajectory of {} bytes is over {CONTENT_BYTES_MAX}", content.len());
@@ -133,7 +133,7 @@ impl EncodedTrajectory {
         Ok(Self { checksum: crc32c::crc32c(&payload), payload })
     }
 
-    /// Returns the payload of the frame.
+    /// Returns the frame payload.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -145,7 +145,7 @@ impl EncodedTrajectory {
 }
 
 impl Record {
-    /// Encodes a head as the payload of a frame.
+    /// Encodes a head as a frame payload.
     ///
     /// # Errors
     /// The head is too large to be read back.
@@ -153,24 +153,24 @@ impl Record {
         Ok([&[KIND_HEAD], head.encode()?.as_slice()].concat())
     }
 
-    /// Encodes the totals as the payload of a frame.
+    /// Encodes totals as a frame payload.
     pub fn encode_counters(Counters { trajectories, items, samples }: Counters) -> Vec<u8> {
         let mut out = Vec::new();
         put_words(&mut out, KIND_COUNTERS, [trajectories, items, samples]);
         out
     }
 
-    /// Decodes a payload.
+    /// Decodes a frame payload; trajectory content stays encoded.
     ///
     /// # Errors
-    /// [`UnreadableRecord`]: it was written by a bug or by another program, since its checksum is valid.
+    /// [`UnreadableRecord`]: a bug or another program wrote the payload, since the checksum is valid.
     pub fn decode(payload: &[u8]) -> Result<Self, UnreadableRecord> {
         Self::decode_with(payload, |_, content| content)
     }
 }
 
 impl<C> Record<C> {
-    /// Decodes a payload, and the content of a trajectory with `content`.
+    /// Decodes a frame payload; `content` decodes the content of a trajectory.
     pub(super) fn decode_with(
         payload: &[u8],
         content: impl FnOnce(TrajectoryId, Vec<u8>) -> C,
@@ -209,7 +209,7 @@ impl<C> Record<C> {
 
 fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
     let content = |error: io::Error| UnreadableRecord(error.to_string());
-    // The claimed size is checked against the limit before anything is allocated.
+    // The claimed size is checked against the limit before the allocation.
     let claimed = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
     let size = claimed.and_then(|size| usize::try_from(size).ok()).filter(|&size| size <= CONTENT_BYTES_MAX);
     let size = size.ok_or_else(|| UnreadableRecord(format!("it is not within {CONTENT_BYTES_MAX} bytes")))?;

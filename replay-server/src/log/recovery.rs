@@ -1,4 +1,4 @@
-//! Reads a log at a start: loads one segment at a time, decodes its records on several threads and passes them on in
+//! Reads a log at a start: loads one segment at a time, decodes the records on several threads and passes them on in
 //! order.
 
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use super::volume::{Volume, VolumeFile as _};
 use super::{DamagedHead, Log, LogSettings, OpenSegment, SegmentNumber, cut_off};
 use crate::defect::Defect;
 
-/// The number of frames that a thread decodes before it passes them on.
+/// Number of frames that a thread decodes before it passes them on.
 const CHUNK_FRAMES: usize = 256;
 
-/// The reason for which a log cannot be opened.
+/// The reason why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The disk failed.
@@ -30,21 +30,21 @@ pub enum OpenError {
     Io {
         /// The operation that failed.
         action: &'static str,
-        /// The file that it failed on.
+        /// The file of the operation.
         name: String,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The disk has no room for a copy of the newest segment.
+    /// The disk has no space for a copy of the newest segment.
     #[error(
         "the disk of the replay log is full: a start writes the newest segment ({name}, {bytes} bytes) anew, since the file \
          may hold less than what is read from it: free that much, or move the log's folder to a larger disk"
     )]
     Full {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// The number of bytes that are written anew.
+        /// Number of bytes to rewrite.
         bytes: usize,
         /// The cause.
         #[source]
@@ -57,9 +57,9 @@ pub enum OpenError {
         frame::FORMAT
     )]
     Format {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// The format of the file.
+        /// Format of the file.
         found: u32,
     },
     /// No head of the log can be read.
@@ -68,79 +68,79 @@ pub enum OpenError {
          of ids, quarantines and settings with replay.damaged_head=accept"
     )]
     Head {
-        /// The first file whose head is damaged.
+        /// Name of the first file with a damaged head.
         name: String,
     },
     /// The log holds trajectories of another game.
     #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
     Game {
-        /// The game in the log.
+        /// Game in the log.
         found: String,
-        /// The game of the run.
+        /// Game of the run.
         expected: String,
     },
 }
 
-/// Damage found while a log was opened, and the repair.
+/// Damage found while opening a log, and the repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// The file.
+    /// Name of the file.
     pub name: String,
-    /// The offset of the damage.
+    /// Offset of the damage.
     pub offset: usize,
-    /// The number of bytes lost.
+    /// Number of bytes lost.
     pub length: usize,
-    /// The fault.
+    /// Human-readable fault.
     pub what: String,
-    /// True if the bytes were cut off, so that the file can be appended to; otherwise they were skipped.
+    /// True if the bytes were cut off to allow appends; false if they were skipped.
     pub cut: bool,
 }
 
 impl Repair {
-    /// Returns the name of the file that keeps the bytes that were cut off.
+    /// Returns the name of the file with the bytes that were cut off, if any.
     #[must_use]
     pub fn kept_in(&self) -> Option<String> {
         self.cut.then(|| cut_off::file_name(&self.name, self.offset))
     }
 }
 
-/// A record of a log, passed on in order.
+/// A recovered record, passed on in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recovered<T> {
-    /// A trajectory; each is passed on once.
+    /// A trajectory, passed on once.
     Trajectory {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The time of the insert.
+        /// Time of the insert.
         inserted: UnixMillis,
-        /// The decoded trajectory.
+        /// Decoded trajectory.
         content: T,
     },
-    /// New searches of a trajectory that may be removed by now, or whose record may be lost.
+    /// New searches of a trajectory. The trajectory may be removed by now, or the record may be lost.
     Revision {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The revision of the searches.
+        /// Revision of the searches.
         revision: u64,
-        /// The time of the replacement.
+        /// Time of the revision.
         revised: UnixMillis,
-        /// The decoded trajectory with the new searches, without observations.
+        /// Decoded trajectory with the new searches, without observations.
         content: T,
     },
     /// An operator's change or a table's counters.
     Operator(OperatorRecord),
 }
 
-/// A record with its decoded content, or the reason for which the content cannot be decoded.
+/// A record with decoded content, or with the reason why the content cannot be decoded.
 type Decoded<T> = Record<Result<T, String>>;
 
 /// Reads all segments, oldest first; cuts off a torn tail and skips damage.
 ///
-/// All records read are durable when this returns: inserts of the same ids are answered as duplicates from now on, and
-/// an earlier process may have died between writing and syncing them, or after a sync that failed.
+/// All records read are durable when this returns. From now on, inserts of the same ids count as duplicates, although
+/// an earlier process may have died between write and sync, or after a failed sync.
 ///
 /// # Errors
-/// [`OpenError`]: no record was lost; a torn tail may have been moved to a file of its own.
+/// [`OpenError`]: no record was lost; a torn tail may have been moved to a separate file.
 pub(super) fn open<V: Volume, T: Send>(
     volume: V,
     settings: LogSettings,
@@ -158,7 +158,7 @@ pub(super) fn open<V: Volume, T: Send>(
     let mut log = Log::empty(volume, settings);
     let mut repairs = Vec::new();
     let (mut heads, mut is_begun) = (0, false);
-    // The ids of records are exact, those of heads are not: a gap may close over a trajectory that is on its way.
+    // The ids of records are exact, the ids in heads are not: a gap may close over a trajectory in flight.
     let mut read = SeenIds::new(SeenLimits::UNBOUNDED);
     for (index, &number) in numbers.iter().enumerate() {
         let name = number.file_name();
@@ -168,8 +168,8 @@ pub(super) fn open<V: Volume, T: Send>(
             Ok(scan) => scan,
             Err(Unreadable::Format(found)) => return Err(OpenError::Format { name, found }),
             Err(fault @ (Unreadable::Torn | Unreadable::Prologue)) => {
-                // A file whose creation was interrupted holds no records. Any other is kept unchanged, for an operator
-                // to examine.
+                // A file with an interrupted creation holds no records. Any other file is kept unchanged, for an
+                // operator to examine.
                 let cut = is_last && fault == Unreadable::Torn;
                 if cut {
                     keep_tail(&log.volume, &name, &bytes, 0)?;
@@ -183,7 +183,7 @@ pub(super) fn open<V: Volume, T: Send>(
                 continue;
             }
         };
-        // Only the newest segment is appended to; a bad tail of another segment is reported as damage.
+        // Only the newest segment is appended to; a bad tail of another segment counts as damage.
         let tail = scan.tail.as_ref().filter(|_| is_last);
         let kept = tail.map_or(bytes.len(), |tail| tail.offset);
         let mut has_head = false;
@@ -191,7 +191,7 @@ pub(super) fn open<V: Volume, T: Send>(
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
             let length = frame::HEADER_BYTES + payload.len();
             let used = match decoded {
-                // A head is valid only as the first frame, where the log writes it.
+                // A head is valid only as the first frame, since the log writes it there.
                 Ok(Decoded::Head(_)) if offset != frame::PROLOGUE_BYTES => Err("a head inside a file".to_owned()),
                 Ok(decoded) => {
                     has_head |= matches!(decoded, Decoded::Head(_));
@@ -211,7 +211,7 @@ pub(super) fn open<V: Volume, T: Send>(
         keep_tail(&log.volume, &name, &bytes, kept)?;
         repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
-        // The creation of the file was interrupted after its prologue.
+        // The creation of the file was interrupted after the prologue.
         if kept == frame::PROLOGUE_BYTES {
             log.volume.remove(&name).map_err(io("remove", &name))?;
             continue;
@@ -219,12 +219,12 @@ pub(super) fn open<V: Volume, T: Send>(
         if is_last && !log.settings.planted.is(Defect::PageCacheTrusted) {
             write_anew(&log.volume, &name, &bytes[..kept])?;
         } else {
-            // An older segment is durable already, unless someone has copied the folder.
+            // An older segment is durable already, unless the directory was copied.
             let mut file = log.volume.open(&name).map_err(io("open", &name))?;
             let cut = if kept < bytes.len() { file.truncate(kept as u64) } else { Ok(()) };
             cut.and_then(|()| file.sync()).map_err(io("sync", &name))?;
         }
-        // A segment that lost its head is not appended to: the next segment has a new head.
+        // A segment without a head is not appended to: the next segment has a new head.
         heads += usize::from(has_head);
         if is_last && (kept as u64) < log.settings.segment_bytes && has_head {
             let file = log.volume.open(&name).map_err(io("open", &name))?;
@@ -232,10 +232,10 @@ pub(super) fn open<V: Volume, T: Send>(
         }
         log.segments.push_back((number, kept as u64));
     }
-    // A head includes the state of all earlier ones, and the records behind it that of later ones. That of the first
-    // segment is empty.
+    // A head includes the state of all earlier heads; records after the head restore the state of later heads. The
+    // head of the first segment is empty.
     let may_lose = log.settings.damaged_head == DamagedHead::Accept || heads > 0 || is_begun;
-    // A file that is no longer than the beginning of the first one was being created, and holds nothing.
+    // A file no longer than an empty first segment was being created, and holds no records.
     let empty = Head { game: log.settings.game.clone(), ..Head::default() };
     let beginning =
         frame::PROLOGUE_BYTES + frame::HEADER_BYTES + Record::encode_head(&empty).map_or(0, |head| head.len());
@@ -251,16 +251,16 @@ pub(super) fn open<V: Volume, T: Send>(
     Ok((log, repairs))
 }
 
-/// Makes what was read of the newest segment durable, in a new file.
+/// Rewrites the bytes read from the newest segment durably in a new file.
 ///
-/// A sync of the file itself would prove nothing: after a sync that failed, the kernel marks the pages as clean, so
-/// that later processes read them, and their syncs succeed without writing them. Only the newest segment may hold such
-/// pages, since a new one is begun once everything before it is durable.
+/// A sync of the file itself would prove nothing: after a failed sync, the kernel marks the pages as clean. Later
+/// processes can read them, but a sync succeeds without writing them. Only the newest segment may hold such pages,
+/// since a new segment starts only once everything before it is durable.
 fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
     volume.replace(name, bytes).map_err(|source| failed("write anew", name, bytes.len(), source))
 }
 
-/// Keeps the bytes of a file from `offset` on in a file of their own, if there are any.
+/// Copies the bytes of a file from `offset` on, if any, to a separate file.
 fn keep_tail<V: Volume>(volume: &V, name: &str, bytes: &[u8], offset: usize) -> Result<(), OpenError> {
     if offset == bytes.len() {
         return Ok(());
@@ -277,7 +277,7 @@ fn failed(action: &'static str, name: &str, bytes: usize, source: io::Error) -> 
     }
 }
 
-/// Applies one record. The inner error describes a record that cannot be used.
+/// Applies one record. The inner error describes an unusable record.
 fn replay<V: Volume, T>(
     log: &mut Log<V>,
     number: SegmentNumber,
@@ -292,8 +292,7 @@ fn replay<V: Volume, T>(
             }
             log.state.merge(head);
         }
-        // A trajectory is written twice only if a commit failed, could not be truncated and was retried: it counts
-        // once.
+        // A trajectory is written twice only after a failed commit that could not be truncated: it counts once.
         Decoded::Trajectory { id, .. } if !read.insert(id) => {}
         Decoded::Trajectory { id, items, inserted, content } => {
             log.state.seen.insert(id);
@@ -326,7 +325,7 @@ fn decode_frame<T>(
 type Frame<'a> = (usize, &'a [u8]);
 type Chunk<T> = Vec<Result<Decoded<T>, UnreadableRecord>>;
 
-/// Decodes frames on `threads` threads and calls `visit` in order on this one.
+/// Decodes frames on `threads` threads and calls `visit` in order on the current thread.
 fn decode_all<'a, T: Send>(
     frames: &[Frame<'a>],
     threads: NonZeroUsize,
@@ -345,7 +344,7 @@ fn decode_all<'a, T: Send>(
             && let Some(frames) = chunk(index)
         {
             let decoded = frames.iter().map(|(_, payload)| decode_frame(payload, decode)).collect();
-            // The receiver is dropped once a record has made the log unreadable.
+            // The receiver is dropped after a record that makes the log unreadable.
             if done.send((index, decoded)).is_err() {
                 return;
             }
@@ -364,7 +363,7 @@ fn decode_all<'a, T: Send>(
     })
 }
 
-/// Yields items in the order of their index. Early items are buffered; they are at most the content of one segment.
+/// Yields items in index order. Early items are buffered: at most the content of one segment.
 fn in_order<T>(chunks: Receiver<(usize, T)>) -> impl Iterator<Item = T> {
     let mut early = BTreeMap::new();
     (0..).map_while(move |wanted| {

@@ -94,7 +94,7 @@ fn a_reopened_log_grows_on() {
     assert_eq!(open(&memory, 1 << 20).unwrap().1.len(), 4);
 }
 
-/// A kill at any moment of a commit leaves a prefix of the file: all records acknowledged before it survive.
+/// A kill during a commit leaves a prefix of the file: all records acknowledged before survive.
 #[test]
 fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
     let memory = written(4, 1 << 20);
@@ -104,7 +104,7 @@ fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
     for length in 0..bytes.len() {
         let torn = Memory::with([(name.clone(), bytes[..length].to_vec())].into());
         let (mut log, entries, repairs) = open(&torn, 1 << 20).unwrap();
-        // Frames: the head, then the counters and a trajectory for each commit.
+        // Frames: the head, then counters and a trajectory for each commit.
         let whole = ends.iter().filter(|&&end| end <= length).count() as u64;
         assert_eq!(entries, all_read_back(0..whole.saturating_sub(1) / 2), "cut at {length}");
         let is_whole = [0, frame::PROLOGUE_BYTES].contains(&length) || ends.contains(&length);
@@ -127,9 +127,9 @@ fn a_flipped_byte_anywhere_costs_at_most_its_own_record_and_is_named() {
         flipped[at] ^= 0x04;
         let damaged = Memory::with([(name.clone(), flipped)].into());
         let (_, entries, repairs) = open(&damaged, 1 << 20).unwrap();
-        // A flip in one of the two copies of the prologue loses nothing.
+        // A flip in one of the two prologue copies loses nothing.
         let hit = starts.iter().rposition(|&start| start <= at);
-        // The trajectories are the frames with an even index, except the head.
+        // The trajectories are the frames with an even index, except for the head.
         let lost = hit.filter(|hit| hit % 2 == 0 && *hit > 0).map(|hit| hit as u64 / 2 - 1);
         let expected: Vec<_> = (0..4).filter(|&sequence| Some(sequence) != lost).map(read_back).collect();
         assert_eq!(entries, expected, "flipped {at}");
@@ -165,7 +165,7 @@ fn the_heads_of_later_segments_keep_the_state_of_dropped_ones() {
     assert_eq!(again.state().seen, seen);
 }
 
-/// A trajectory's quarantine and revisions are in its segment or in later ones.
+/// The quarantine and revisions of a trajectory are in the same segment or in later segments.
 #[test]
 fn a_power_loss_brings_back_no_segment_before_a_dropped_one() {
     let files = written(40, 600).files();
@@ -191,7 +191,7 @@ fn the_newest_segment_is_never_dropped() {
     assert_eq!(memory.files().len(), 1);
 }
 
-/// A disk may run full at any byte of a commit, including the head of a new segment.
+/// A disk may become full at any byte of a commit, including the head of a new segment.
 #[test]
 fn on_a_full_disk_a_commit_fails_whole_and_succeeds_once_there_is_room() {
     for room in 0..400 {
@@ -281,7 +281,7 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
     assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");
 }
 
-/// At any failure of the disk, the entry is reported as not stored, and the next attempt stores it.
+/// After any disk failure, the entry is reported as not stored, and the next attempt stores it.
 #[test]
 fn a_commit_that_fails_on_the_disk_is_cut_back_and_may_be_repeated() {
     for (room, syncs_fail) in [(Some(0), false), (Some(40), false), (None, true)] {
@@ -299,8 +299,8 @@ fn a_commit_that_fails_on_the_disk_is_cut_back_and_may_be_repeated() {
     }
 }
 
-/// A client controls only the content of payloads. It could have obtained frames of another segment, or those of this
-/// one at another offset.
+/// A client controls only the payload content. It could have obtained frames of another segment, or frames of
+/// this segment at another offset.
 #[test]
 fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_it() {
     let memory = written(2, 1 << 20);

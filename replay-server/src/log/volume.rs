@@ -1,45 +1,45 @@
-//! The storage of segments: the disk, or in tests a simulated one that fails.
+//! Storage of segments: the disk, or in tests a simulated disk with faults.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The name of a file that is being written and will replace another one.
+/// Name of a file under construction that will replace another file.
 const PARTIAL: &str = "replacement.part";
 
-/// A folder of append-only files. Names have no path; changes are not durable before they are synced.
+/// A directory of append-only files. Names have no path; changes are durable only after a sync.
 pub trait Volume: Send {
     /// An open file.
     type File: VolumeFile;
 
-    /// Lists the names of all files.
+    /// Lists all file names.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// Creates an empty file; a file that a failed attempt left under the name is overwritten.
+    /// Creates an empty file; overwrites the remains of a failed attempt.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// Opens an existing file to append to it.
+    /// Opens an existing file for appending.
     fn open(&self, name: &str) -> io::Result<Self::File>;
-    /// Gives a file another name; a file that has the name is unlinked.
+    /// Renames a file; unlinks an existing file of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Unlinks a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Creates or replaces a file atomically; it is durable when this returns.
+    /// Creates or replaces a file atomically and durably.
     ///
-    /// The bytes are written to a new file, never to one that has the name: after a failed sync the kernel marks the
-    /// pages of a file as clean, and later syncs of it succeed without writing them.
+    /// The bytes are written to a new file, never to an existing file of the name: after a failed sync the kernel
+    /// marks the pages of a file as clean, and later syncs succeed without writing them.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        // A power loss during a rename may leave both names to one file, so a file that is left is not truncated.
+        // A power loss during a rename may leave both names on one file, so a leftover is unlinked and not truncated.
         match self.remove(PARTIAL) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed?,
         }
         let written = self.create(PARTIAL).and_then(|mut file| file.append(bytes).and_then(|()| file.sync()));
         if let Err(error) = written.and_then(|()| self.rename(PARTIAL, name)) {
-            // On a full disk, a partial file would use space that other files need.
+            // On a full disk, a partial file would use space that other files require.
             let _ = self.remove(PARTIAL);
             return Err(error);
         }
@@ -57,14 +57,14 @@ pub trait VolumeFile: Send {
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
-/// A folder on disk.
+/// A directory on disk.
 #[derive(Debug, Clone)]
 pub struct Disk {
     folder: PathBuf,
 }
 
 impl Disk {
-    /// Creates a volume of an existing folder.
+    /// Creates a volume for an existing directory.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }

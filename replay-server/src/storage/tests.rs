@@ -1,4 +1,4 @@
-//! A seeded simulation of log, storage and table service on a disk that loses power: no threads, no clock, no files.
+//! A seeded simulation of log, storage and table service on a disk with power losses: no threads, no clock, no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -25,7 +25,7 @@ mod earlier_revisions;
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
 const STEPS: usize = 120;
-/// The number of seeds on request; CI runs the first [`SEEDS_IN_CI`].
+/// Number of seeds on request; CI runs the first [`SEEDS_IN_CI`].
 const SEEDS: u64 = 1000;
 const SEEDS_IN_CI: u64 = 120;
 
@@ -40,7 +40,7 @@ fn settings() -> Settings {
     config.replay.main.error_items = 200.0;
     config.replay.main.capacity_items = CAPACITY_ITEMS;
     config.replay.main.window_items_min = 20;
-    // A table that holds more than the main one, draws each item once and does not block inserts.
+    // A table that holds more than the main table, draws each item once and does not block inserts.
     config.replay.tables = vec![TableSection {
         name: "long".to_owned(),
         keys: TableKeys {
@@ -53,7 +53,7 @@ fn settings() -> Settings {
         },
         blocks_inserts: false,
     }];
-    // The size is below the minimum of the configuration, so that a short run has many segments.
+    // The segment size is below the minimum of the configuration, so that a short run has many segments.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
 }
 
@@ -64,7 +64,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     Trajectory::of(id, "connect_four", &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
-/// Returns the trajectory as revision `revision` searched it: by a version that names both.
+/// Returns the trajectory in revision `revision`, searched by weights version `id.sequence + revision`.
 fn revised(id: TrajectoryId, revision: u64) -> Trajectory {
     let mut steps: Vec<Step> = trajectory(id).steps().collect();
     for step in &mut steps {
@@ -83,7 +83,7 @@ struct Server {
     revising: Vec<(TrajectoryId, oneshot::Receiver<Result<u64, Refusal>>)>,
 }
 
-/// The simulated clients, disk and server, and the state that the clients have observed.
+/// The simulated clients, disk and server, and the state seen by the clients.
 struct World {
     seed: u64,
     rng: ChaCha8Rng,
@@ -91,17 +91,17 @@ struct World {
     ack: Ack,
     disk: PowerDisk,
     server: Server,
-    /// The next sequence of each actor.
+    /// Next sequence of each actor.
     next: [u64; 2],
-    /// The trajectories sent and not yet acknowledged.
+    /// Trajectories sent and not yet acknowledged.
     unanswered: BTreeSet<TrajectoryId>,
-    /// The acknowledged trajectories.
+    /// Acknowledged trajectories.
     acknowledged: BTreeMap<TrajectoryId, Survival>,
-    /// The trajectories whose quarantine was written.
+    /// Trajectories with a written quarantine.
     quarantined: BTreeMap<TrajectoryId, Survival>,
-    /// The last acknowledged revision of trajectories.
+    /// Last acknowledged revision per trajectory.
     revisions: BTreeMap<TrajectoryId, (u64, Survival)>,
-    /// The trajectories that the capacity removed from the table.
+    /// Trajectories that the capacity removed from the table.
     removed: BTreeSet<TrajectoryId>,
     drawn: u64,
     drawn_durable: u64,
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Returns the survival of a record that is acknowledged now.
+    /// Returns the survival of a record acknowledged now.
     fn survival(&self) -> Survival {
         if self.ack == Ack::Fsync { Survival::Certain } else { Survival::Pending }
     }
@@ -182,7 +182,7 @@ impl World {
         self.receive();
     }
 
-    /// Receives all available answers.
+    /// Receives all available replies.
     fn receive(&mut self) {
         let mut answers = Vec::new();
         self.server.waiting.retain_mut(|waiting| match waiting.try_recv() {
@@ -226,7 +226,7 @@ impl World {
         }
         for batches in &mut self.server.batches {
             while let Ok(sampled) = batches.try_recv() {
-                // The log's count of samples is that of the main table.
+                // The log counts the samples of the main table.
                 if let Sampled::Batch { drawn, table } = sampled
                     && table.name == MAIN
                 {
@@ -248,7 +248,7 @@ impl World {
         self.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() });
     }
 
-    /// Sends new searches of a trajectory; some are computed from an earlier revision than the last one.
+    /// Sends new searches of a trajectory; some are based on the revision before the last.
     fn revise(&mut self, id: TrajectoryId) {
         let (held, _) = self.revisions.get(&id).copied().unwrap_or((0, Survival::Certain));
         let from = held - u64::from(held > 0 && self.rng.random_bool(0.2));
@@ -260,7 +260,7 @@ impl World {
         self.apply(Command::Revise { revised, content, at, reply });
     }
 
-    /// Returns the revisions of all trajectories held, after a check that each holds the searches of its revision.
+    /// Returns the revisions of all held trajectories, after checking that the searches match the revision.
     fn held_revisions(&mut self) -> BTreeMap<TrajectoryId, u64> {
         let revision = |world: &mut Self, id: TrajectoryId| {
             let (reply, mut answer) = oneshot::channel();
@@ -274,7 +274,7 @@ impl World {
 
     fn new_id(&mut self) -> TrajectoryId {
         let actor = self.rng.random_range(0..self.next.len());
-        // Actors skip numbers too: a trajectory that is rejected as invalid is never inserted.
+        // Actors skip sequence numbers too: a trajectory rejected as invalid is never inserted.
         self.next[actor] += if self.rng.random_bool(0.1) { 2 } else { 1 };
         TrajectoryId { actor: actor as u64, epoch: 1, sequence: self.next[actor] }
     }
@@ -291,7 +291,7 @@ impl World {
         ids
     }
 
-    /// Simulates the log's thread: it takes some commands and commits them.
+    /// Simulates the log thread, which takes some commands and commits them.
     fn commit(&mut self) {
         let take = self.rng.random_range(1..12);
         let commands: Vec<LogCommand> = self.server.commands.try_iter().take(take).collect();
@@ -406,7 +406,7 @@ impl World {
 
     fn crash(&mut self, end: End) {
         let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
-        // The entries that could not be written are only in memory, and are lost with the process.
+        // Entries that could not be written are only in memory, and are lost with the process.
         let unwritten: BTreeSet<TrajectoryId> = self.server.committer.unwritten_ids().collect();
         let unwritten_revisions: BTreeSet<TrajectoryId> = self.server.committer.unwritten_revisions().collect();
         match end {
@@ -424,7 +424,7 @@ impl World {
                 End::Machine => survival == Survival::Certain,
             };
             let held = revisions.get(id).copied();
-            // One more may have been written and not yet acknowledged.
+            // One later revision may be written and not yet acknowledged.
             assert!(
                 held.is_none_or(|held| held <= revision + 1),
                 "{id} has the revision {held:?}, {revision} was last"
@@ -435,8 +435,8 @@ impl World {
             );
         }
         self.revisions = revisions.into_iter().map(|(id, revision)| (id, (revision, Survival::Certain))).collect();
-        // The restored trajectories are durable now. The others are sent again, or were lost as the mode of
-        // acknowledgement allows.
+        // The restored trajectories are durable now. All other trajectories are sent again, or were lost as the
+        // acknowledgement mode allows.
         let held: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
         self.removed.retain(|id| !held.contains(id));
         self.acknowledged.retain(|id, survival| *survival == Survival::Certain || held.contains(id));
@@ -458,7 +458,7 @@ impl World {
         assert_eq!(held.len(), list.len(), "one is held twice");
         let sent = |id: &TrajectoryId| self.acknowledged.contains_key(id) || self.unanswered.contains(id);
         assert!(held.iter().all(sent), "one is held that was never sent");
-        // The trajectories that evicted them may be lost themselves, unless they were acknowledged on disk.
+        // The trajectories that evicted them may be lost too, unless they were acknowledged on disk.
         let is_exact = self.ack == Ack::Fsync || (end == End::Process && unwritten.is_empty());
         let came_back: Vec<_> = held.intersection(&self.removed).filter(|_| is_exact).collect();
         assert_eq!(came_back, Vec::<&TrajectoryId>::new(), "removed ones came back");
@@ -478,7 +478,8 @@ impl World {
         }
     }
 
-    /// Ends the simulation on a disk without faults: all unanswered trajectories are sent again, stored, and survive.
+    /// Finishes the simulation on a disk without faults: all unanswered trajectories are sent again, stored, and
+    /// survive.
     fn end(&mut self) {
         self.disk.set_faults(Faults::default());
         self.crash(End::Machine);
@@ -556,7 +557,7 @@ fn a_trajectory_of_another_game_is_refused_by_name() {
     assert_eq!(error, "game: is \"connect_four\", the table holds \"chess\"");
 }
 
-/// Writes each entry with its own commit; returns the files.
+/// Commits each entry separately; returns the files.
 fn files_of(entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
     let memory = Memory::default();
     let (mut log, _, _) =
@@ -581,7 +582,7 @@ fn revision_entry(sequence: u64, revision: u64) -> Entry {
     Entry::Revision { id: id(sequence), content: encode_revision(&trajectory, revision, UnixMillis(revision)).unwrap() }
 }
 
-/// Restores the tables, and returns the revision of each trajectory of each, oldest first.
+/// Restores the tables; returns, per table, the revision of each trajectory, oldest first.
 fn restored_revisions(files: BTreeMap<String, Vec<u8>>) -> Vec<Vec<u64>> {
     let (_, restored, _) = restore(Memory::with(files), &settings(), Startup::in_tests()).unwrap();
     let revisions = |table: &TableState| {
@@ -607,7 +608,7 @@ fn a_log_cut_anywhere_restores_the_last_whole_revision_of_each_trajectory() {
     let ends: Vec<usize> =
         frames.iter().map(|(at, payload)| at + crate::log::frame::HEADER_BYTES + payload.len()).collect();
     for length in 0..=bytes.len() {
-        // Frames: the head, then the counters and an entry for each commit.
+        // Frames: the head, then counters and an entry for each commit.
         let whole = ends.iter().filter(|&&end| end <= length).count();
         let entries = whole.saturating_sub(1) / 2;
         let restored = restored_revisions([(name.clone(), bytes[..length].to_vec())].into());
@@ -625,7 +626,7 @@ fn a_damaged_revision_costs_itself_and_a_later_one_still_applies() {
         bytes[frames[2 * entry + 2].0 + crate::log::frame::HEADER_BYTES + 40] ^= 1;
         restored_revisions([(name.clone(), bytes)].into()).swap_remove(0)
     };
-    // A lost trajectory has no revision, and a record that was written twice has no effect the second time.
+    // A lost trajectory has no revision, and the second copy of a record has no effect.
     assert_eq!([damaged(0), damaged(1), damaged(2), damaged(3)], [vec![], vec![2], vec![2], vec![2]]);
 }
 
@@ -640,14 +641,14 @@ fn a_revision_of_another_episode_or_of_a_lower_number_than_the_last_is_left_out(
 
 #[test]
 fn revisions_of_removed_trajectories_have_no_effect_at_a_restart() {
-    // The main table holds 15 trajectories, the other one 30.
+    // The main table holds 15 trajectories, the other table 30.
     let mut entries: Vec<Entry> = (0..40).map(insert_entry).collect();
     entries.extend((0..40).map(|sequence| revision_entry(sequence, 1)));
     let restored = restored_counts(files_of(&entries));
     assert_eq!(restored, [(15, 15), (30, 30)]);
 }
 
-/// Restores the tables; returns the trajectories of each, and how many of them are of revision 1.
+/// Restores the tables; returns, per table, the number of trajectories and of trajectories at revision 1.
 fn restored_counts(files: BTreeMap<String, Vec<u8>>) -> Vec<(usize, usize)> {
     let (_, restored, repairs) = restore(Memory::with(files), &settings(), Startup::in_tests()).unwrap();
     assert_eq!(repairs, []);

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time since 1970 that advances evenly, even if the machine's clock is set.
+/// Time since 1970 that advances evenly, even if the machine clock is set.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -8,7 +8,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts at the time of the machine's clock. A clock before 1970 counts as 1970.
+    /// Starts at the time of the machine clock. A clock before 1970 counts as 1970.
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::at(Instant::now(), unix)

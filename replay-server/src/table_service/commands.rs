@@ -1,4 +1,4 @@
-//! The commands to the table service, and its answers.
+//! Commands to the table service, and the replies.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ pub enum Inserted {
     New(TrajectoryId),
     /// The trajectory was already durable.
     Duplicate(TrajectoryId),
-    /// The trajectory was not stored: its weights are too far behind for every table.
+    /// The trajectory was not stored: the policy lag exceeds the limit of every table.
     Stale(TrajectoryId),
     /// The log cannot store the trajectory now; it may be sent again.
     NotStored(TrajectoryId, String),
     /// The memory limit is reached; the trajectory may be sent again.
     OverMemory {
-        /// The id of the trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The memory limit, in bytes.
+        /// Memory limit, in bytes.
         bytes_max: u64,
     },
-    /// The server is draining; the trajectory may be sent again after its restart.
+    /// The server is draining; the trajectory may be sent again after the restart.
     Draining(TrajectoryId),
 }
 
@@ -44,58 +44,58 @@ impl Inserted {
     }
 }
 
-/// The reply channel of an insert. The table service drops it with its answer.
+/// The reply channel of an insert. The table service drops it with the reply.
 #[derive(Debug)]
 pub struct InsertReply {
     answers: mpsc::Sender<Inserted>,
-    /// Returned to the client when this is dropped.
+    /// Goes back to the client when this is dropped.
     _credit: Option<OwnedSemaphorePermit>,
 }
 
 impl InsertReply {
-    /// Replies to `answers`, which has capacity for every outstanding answer. The client gets `credit` back with it.
+    /// Replies to `answers`, which has capacity for every outstanding reply. The reply returns `credit` to the client.
     pub fn new(answers: mpsc::Sender<Inserted>, credit: Option<OwnedSemaphorePermit>) -> Self {
         Self { answers, _credit: credit }
     }
 
-    /// Sends the answer; a disconnected client will retry.
+    /// Sends the reply; a disconnected client will retry.
     pub(super) fn answer(self, inserted: Inserted) {
         let _ = self.answers.try_send(inserted);
     }
 
-    /// Returns true if the client is not waiting for the answer any more.
+    /// Returns true if the client no longer waits for the reply.
     pub(super) fn is_closed(&self) -> bool {
         self.answers.is_closed()
     }
 }
 
 impl From<mpsc::Sender<Inserted>> for InsertReply {
-    /// A reply to a client whose trajectories are not limited.
+    /// Creates a reply to a client without a limit on trajectories.
     fn from(answers: mpsc::Sender<Inserted>) -> Self {
         Self::new(answers, None)
     }
 }
 
-/// An answer to a sampler.
+/// A reply to a sampler.
 #[derive(Debug)]
 pub enum Sampled {
-    /// A batch.
+    /// A complete batch.
     Batch {
-        /// The drawn items.
+        /// Drawn items.
         drawn: Vec<Drawn>,
-        /// The statistics of the table at the time of the draw.
+        /// Statistics of the table at the time of the draw.
         table: Box<TableStats>,
     },
-    /// The reason for which no batch is drawn.
+    /// The reason why no batch is drawn.
     Waiting(String),
-    /// The batch is larger than the rate limiter ever allows.
+    /// The batch exceeds what the rate limiter ever allows.
     TooLarge {
-        /// The maximum size of a batch, in items.
+        /// Maximum size of a batch, in items.
         items_max: u64,
     },
 }
 
-/// The reason for which the table service rejects a request.
+/// The reason why the table service rejects a request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// No table holds the trajectory.
@@ -107,7 +107,7 @@ pub enum Refusal {
     /// The queue of priorities to the log is full; nothing was changed.
     #[error("{waiting} priorities wait for the log already: try again later")]
     TooMany {
-        /// The number of priorities in the queue.
+        /// Number of priorities in the queue.
         waiting: usize,
     },
     /// A priority is invalid; nothing was changed.
@@ -116,41 +116,41 @@ pub enum Refusal {
     /// A setting is out of range; nothing was changed.
     #[error(transparent)]
     Setting(#[from] Invalid),
-    /// A revision was computed from other searches than those of the trajectory now; nothing was changed.
+    /// A revision is not based on the current searches of the trajectory; nothing was changed.
     #[error("trajectory {id} is of revision {held}, the searches were computed from revision {from}")]
     StaleRevision {
-        /// The trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The revision that it has, or will have once a revision in flight to the disk is durable.
+        /// Current revision of the trajectory, or the revision in flight to the disk.
         held: u64,
-        /// The revision that the refused one names.
+        /// Base of the rejected revision.
         from: u64,
     },
-    /// The stored searches are of newer weights than those of a revision; nothing was changed.
+    /// The stored searches used later weights than the revision; nothing was changed.
     #[error("the stored searches of trajectory {id} are of weights {held}, those of the revision of {sent}")]
     OlderWeights {
-        /// The trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The version of its last step.
+        /// Weights version of the last stored step.
         held: WeightsVersion,
-        /// The version of the last step of the refused revision.
+        /// Weights version of the last step in the rejected revision.
         sent: WeightsVersion,
     },
-    /// A revision is of another episode than the trajectory; nothing was changed.
+    /// A revision is from another episode than the trajectory; nothing was changed.
     #[error("the revision is not of this trajectory: {0}")]
     OtherEpisode(Invalid),
-    /// As many revisions are in flight to the disk as the server keeps; nothing was changed.
+    /// The maximum number of revisions is in flight to the disk; nothing was changed.
     #[error("{0} revisions are on their way to the log already: try again later")]
     TooManyRevisions(usize),
-    /// The memory of tables and of what is in flight has no room for a revision; nothing was changed.
+    /// Tables and data in flight leave no memory for a revision; nothing was changed.
     #[error(
         "the revision of trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or \
          lower the capacity of tables"
     )]
     OverMemory {
-        /// The trajectory.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// The limit.
+        /// Memory limit, in bytes.
         bytes_max: u64,
     },
     /// The log cannot store a revision now; nothing was changed.
@@ -162,7 +162,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the kind of refusal that the sender of a revision sees.
+    /// Returns the kind of refusal for the sender of a revision.
     pub fn of_revision(&self) -> ReviseRefusal {
         match self {
             Self::NotHeld(_) => ReviseRefusal::Evicted,
@@ -179,7 +179,7 @@ impl Refusal {
     }
 }
 
-/// The channel for one reply.
+/// Channel for one reply.
 pub type Reply<T> = oneshot::Sender<T>;
 
 /// A command to the table service.
@@ -187,70 +187,69 @@ pub type Reply<T> = oneshot::Sender<T>;
 pub enum Command {
     /// Inserts a valid trajectory.
     Insert {
-        /// The trajectory.
+        /// The valid trajectory.
         trajectory: Trajectory,
-        /// The trajectory's record for the log.
+        /// Encoded record for the log.
         content: EncodedTrajectory,
-        /// The time of the insert, as in the record.
+        /// Time of the insert, as in the record.
         inserted: UnixMillis,
-        /// The reply channel.
+        /// Reply channel.
         reply: InsertReply,
     },
-    /// Counts an invalid trajectory that was rejected.
+    /// Counts a rejected, invalid trajectory.
     CountRefused,
-    /// Sets the newest weights version, as announced by a learner.
+    /// Sets the latest weights version, as announced by a learner.
     NewestWeights(WeightsVersion),
-    /// Requests one batch, for which a client has given credit.
+    /// Requests one batch, for which the client has credit.
     Sample {
-        /// The table to draw from.
+        /// Table to draw from.
         table: TableIndex,
-        /// The number of items in the batch.
+        /// Number of items in the batch.
         items: u64,
-        /// The reply channel.
+        /// Reply channel.
         reply: mpsc::Sender<Sampled>,
     },
-    /// Answers with the highest epoch of an actor among its trajectories; 0 if there are none.
+    /// Returns the highest epoch of an actor among all ids seen or pending; 0 if there are none.
     HighestEpoch(u64, Reply<u64>),
-    /// Answers with the reason for which inserts wait now, or would wait.
+    /// Returns the reason why inserts wait now, or would wait.
     InsertWait(Reply<InsertWait>),
-    /// Answers with the maximum size of a batch of a table, in items.
+    /// Returns the maximum size of a batch from a table, in items.
     BatchItemsMax(TableIndex, Reply<u64>),
-    /// Answers with the size and counters of a table.
+    /// Returns the size and counters of a table.
     Stats(TableIndex, Reply<ServerStats>),
-    /// Answers with all trajectories of a table, newest first.
+    /// Returns all trajectories of a table, newest first.
     Held(TableIndex, Reply<Vec<Trajectory>>),
-    /// Answers with one trajectory and the tables that hold it; `None` if no table does.
+    /// Returns one trajectory and the tables that hold it; `None` if no table does.
     Get(TrajectoryId, Reply<Option<Located>>),
-    /// Quarantines a trajectory in all tables, durably after a delay; answers true if a table held it.
+    /// Quarantines a trajectory in all tables, durably after a delay; returns true if a table held it.
     Report(TrajectoryId, Reply<bool>),
-    /// Quarantines a trajectory or an actor durably; answers with the number of affected items of the main table.
+    /// Quarantines a trajectory or an actor durably; returns the number of affected items in the main table.
     Quarantine(Suspect, Reply<Result<u64, Refusal>>),
-    /// Releases a trajectory or an actor from quarantine durably; answers with the number of restored items of the main
+    /// Releases a trajectory or an actor from quarantine durably; returns the number of restored items in the main
     /// table.
     Release(Suspect, Reply<Result<u64, Refusal>>),
-    /// Answers with a trajectory of a table whose searches are older than a version, which is counted as no sample;
-    /// `None` if a few draws find none.
+    /// Returns a trajectory of a table that was last searched by a version before the given version, without counting
+    /// a sample; `None` if a few draws find none.
     Choose(TableIndex, WeightsVersion, Reply<Option<Revisable>>),
-    /// Replaces the searches of a trajectory durably; answers with its revision from now on.
+    /// Replaces the searches of a trajectory durably; returns the new revision.
     Revise {
-        /// The trajectory with its new searches, and the revision that they were computed from.
+        /// The trajectory with the new searches, and the base revision.
         revised: Revisable,
-        /// The revision's record for the log.
+        /// Encoded record for the log.
         content: EncodedTrajectory,
-        /// The time of the revision, as in the record.
+        /// Time of the revision, as in the record.
         at: UnixMillis,
-        /// The reply channel.
+        /// Reply channel.
         reply: Reply<Result<u64, Refusal>>,
     },
-    /// Updates the priorities of items of a table; of two for one item, the later one takes effect.
+    /// Updates priorities of items in a table; the later of two updates for one item takes effect.
     UpdatePriorities(TableIndex, Vec<(ItemKey, f64)>, Reply<Result<PriorityUpdate, Refusal>>),
-    /// Changes settings of a table durably: keys and values, in the syntax of `--set`. Answers with the settings in
-    /// force.
+    /// Changes settings of a table durably: keys and values, in the syntax of `--set`. Returns the settings in force.
     Configure(TableIndex, BTreeMap<String, String>, Reply<Result<BTreeMap<String, String>, Refusal>>),
-    /// Handles an event of the log: entries became durable, or failed to.
+    /// Handles an event from the log: entries became durable, or failed to.
     Log(LogEvent),
-    /// Runs the periodic work: publishes metrics, removes expired trajectories and resends messages that could not be
-    /// sent.
+    /// Runs the periodic work: publishes metrics, removes expired trajectories and resends messages that did not fit
+    /// into a channel.
     Tick,
     /// Stops accepting inserts and drawing samples, and finishes the entries in flight to the disk.
     Drain,
@@ -262,13 +261,13 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
 }
 
-/// The table service has ended.
+/// The table service has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the replay tables have ended")]
 pub struct Ended;
 
 impl Handle {
-    /// Creates a handle and the receiver of its commands, for the table service.
+    /// Creates a handle, and the receiver of the commands for the table service.
     pub fn new() -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         (Self { commands }, receiver)
@@ -290,7 +289,7 @@ impl Handle {
         self.commands.blocking_send(command).map_err(|_| Ended)
     }
 
-    /// Sends a command and returns its reply.
+    /// Sends a command and waits for the reply.
     ///
     /// # Errors
     /// [`Ended`].
@@ -300,7 +299,7 @@ impl Handle {
         received.await.map_err(|_| Ended)
     }
 
-    /// Sends a command and returns the receiver of its reply, without waiting; `None` if the channel is full.
+    /// Sends a command and returns the receiver of the reply, without waiting; `None` if the channel is full.
     pub fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<oneshot::Receiver<T>> {
         let (reply, received) = oneshot::channel();
         self.commands.try_send(command(reply)).ok().map(|()| received)

@@ -1,4 +1,4 @@
-//! The path of an insert: it waits until every table admits it, goes to the log, and enters the tables when it is
+//! The path of an insert: it waits until every table admits it, goes to the log, and enters the tables once it is
 //! durable.
 
 use std::collections::HashMap;
@@ -18,11 +18,11 @@ use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 use crate::{metrics, storage};
 
-/// The time after which a log that has answered none of its entries counts as stalled: several times that of a slow
+/// Time without a reply to any entry after which the log counts as stalled: several times the duration of a slow
 /// commit.
 const LOG_STALL: Duration = Duration::from_secs(1);
 
-/// A trajectory that is not admitted yet.
+/// A trajectory that waits for admission.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) trajectory: Trajectory,
@@ -39,17 +39,17 @@ pub(super) struct InLog {
     since: Instant,
 }
 
-/// The progress of the log, as far as its answers show it.
+/// The progress of the log, as seen from the replies.
 #[derive(Debug, Default)]
 pub(super) struct LogProgress {
-    /// The time since which entries are in the log and none was committed.
+    /// Time since which entries are in the log without a commit.
     waits_since: Option<Instant>,
     /// True from a failure until the next commit.
     is_failing: bool,
 }
 
 impl LogProgress {
-    /// Takes the number of entries in the log.
+    /// Updates the start of the wait from the number of entries in the log.
     pub(super) fn update(&mut self, in_log_entries: usize, now: Instant) {
         self.waits_since = if in_log_entries == 0 { None } else { self.waits_since.or(Some(now)) };
     }
@@ -77,7 +77,7 @@ impl TableService {
         if self.draining && !self.in_log.contains_key(&id) {
             return reply.answer(Inserted::Draining(id));
         }
-        // `replies` has an entry for an id exactly while its insert is queued or being written.
+        // `replies` has an entry for an id exactly while the insert is queued or being written.
         if let Some(waiters) = self.replies.get_mut(&id) {
             waiters.retain(|waiter| !waiter.is_closed());
             return waiters.push(reply);
@@ -87,7 +87,7 @@ impl TableService {
             return reply.answer(Inserted::Stale(id));
         }
         if storage::items(&arrival.trajectory) == 0 && !self.planted.is(Defect::ItemlessStored) {
-            // No limiter and no capacity would bound how many are stored, and nothing of it can be drawn.
+            // No limiter and no capacity would bound the number of such trajectories, and they have nothing to draw.
             metrics::count_without_items();
             return reply.answer(Inserted::New(id));
         }
@@ -101,7 +101,7 @@ impl TableService {
         self.arrivals.push_back(arrival);
     }
 
-    /// Returns the highest epoch of an actor among the stored and the pending ids; 0 if there are none.
+    /// Returns the highest epoch of an actor among all stored and pending ids; 0 if there are none.
     pub(super) fn highest_epoch(&self, actor: u64) -> u64 {
         if self.planted.is(Defect::EpochReused) {
             return 0;
@@ -110,14 +110,14 @@ impl TableService {
         self.seen.highest_epoch(actor).max(waiting).unwrap_or(0)
     }
 
-    /// Returns true if every table rejects the trajectory because its newest weights are too far behind. The id is not
-    /// recorded: a retry is checked again.
+    /// Returns true if every table rejects the trajectory because of the policy lag. The id is not recorded: a retry
+    /// is checked again.
     fn is_stale(&self, arrival: &Arrival) -> bool {
         let version = arrival.trajectory.last_weights_version();
         self.tables.iter().all(|table| table.table().is_stale(version))
     }
 
-    /// Removes the blocked inserts of disconnected clients, which will retry. Without this, a client that reconnects
+    /// Removes blocked inserts of disconnected clients, which will retry. Without this, a client that reconnects
     /// repeatedly while the limiter blocks it would exhaust the memory.
     pub(super) fn drop_abandoned(&mut self) {
         let (replies, in_flight) = (&mut self.replies, &mut self.in_flight);
@@ -131,8 +131,8 @@ impl TableService {
         });
     }
 
-    /// Sends the arrivals that every table admits to the log; returns the first table that blocks the next one, and the
-    /// reason. A trajectory is admitted as a whole as soon as its first item is.
+    /// Sends the arrivals that every table admits to the log; returns the first table that blocks the next arrival,
+    /// and the reason. A whole trajectory is admitted as soon as its first item is.
     pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
         while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
             let id = trajectory.id();
@@ -166,8 +166,8 @@ impl TableService {
         tables.find_map(|(index, table)| Some((TableIndex(index), table.can_insert(self.in_log_items).err()?)))
     }
 
-    /// Returns the reason for which inserts wait now, or would wait. A stalled log comes first: behind it, a limiter
-    /// may block for ever.
+    /// Returns the reason why inserts wait now, or would wait. A stalled log comes first: a limiter may block forever
+    /// because of it.
     pub(super) fn insert_wait(&self, now: Instant) -> InsertWait {
         if self.log_progress.is_stalled(now) {
             InsertWait::Log
@@ -200,7 +200,7 @@ impl TableService {
         let InLog { trajectory, inserted, since } = stored;
         let id = trajectory.id();
         metrics::inserted_after(now.saturating_duration_since(since));
-        // It is new even if its gap has closed since it was admitted.
+        // The id is new even if the gap around it has closed since the admission.
         self.seen.insert(id);
         self.segments.push(segment);
         for table in &mut self.tables {
@@ -230,7 +230,7 @@ impl TableService {
         }
     }
 
-    /// Removes a trajectory that the log has answered from those in flight.
+    /// Removes a trajectory from flight after the reply of the log.
     fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
         let landed = self.in_log.remove(&id)?;
         self.in_flight -= InFlight::trajectory(&landed.trajectory, content);
@@ -251,7 +251,7 @@ impl TableService {
         }
     }
 
-    /// Answers every queued insert that is not in flight to the disk with [`Inserted::Draining`].
+    /// Replies [`Inserted::Draining`] to every queued insert that is not in flight to the disk.
     pub(super) fn hand_back(&mut self) {
         for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
             self.in_flight -= InFlight::trajectory(&trajectory, &content);
@@ -262,7 +262,7 @@ impl TableService {
     }
 }
 
-/// Returns true if a client is still waiting for the answer to a trajectory.
+/// Returns true if a client still waits for the reply to a trajectory.
 fn is_awaited(replies: &HashMap<TrajectoryId, Vec<InsertReply>>, id: TrajectoryId) -> bool {
     replies.get(&id).is_some_and(|waiters| waiters.iter().any(|waiter| !waiter.is_closed()))
 }

@@ -1,4 +1,4 @@
-//! The memory limit: what the tables and the trajectories on their way to them take, and what full tables give up.
+//! The memory limit: the use by tables and trajectories in flight, and the evictions from full tables.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -10,29 +10,28 @@ use crate::defect::Defect;
 use crate::log::EncodedTrajectory;
 use crate::{metrics, storage};
 
-/// The part of the memory limit that trajectories in flight may take while full tables make room for them, as a
-/// divisor.
+/// Divisor of the memory limit: the share for trajectories in flight while full tables make room for them.
 const IN_FLIGHT_PART: u64 = 4;
 
-/// What is on its way to the tables.
+/// Data on the way to the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct InFlight {
-    /// The memory of trajectories and of their encoded records.
+    /// Memory of trajectories and encoded records, in bytes.
     pub(super) bytes: u64,
-    /// The number of new trajectories.
+    /// Number of new trajectories.
     trajectories: u64,
-    /// The items of new trajectories.
+    /// Number of items in new trajectories.
     items: u64,
 }
 
 impl InFlight {
-    /// Returns a new trajectory, with its record.
+    /// Returns the counts for a new trajectory with the encoded record.
     pub(super) fn trajectory(trajectory: &Trajectory, content: &EncodedTrajectory) -> Self {
         let bytes = (trajectory.bytes() + content.payload().len()) as u64;
         Self { bytes, trajectories: 1, items: storage::items(trajectory).into() }
     }
 
-    /// Returns a revision of this size.
+    /// Returns the counts for a revision of `bytes` bytes.
     pub(super) fn revision(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -55,8 +54,8 @@ impl SubAssign for InFlight {
 }
 
 impl TableService {
-    /// Returns the memory of all tables and of the trajectories in flight, in bytes. Every table holds a suffix of the
-    /// same sequence of trajectories, so the longest suffix contains all of them.
+    /// Returns the memory of all tables and data in flight, in bytes. Every table holds a suffix of the same
+    /// trajectory sequence, so the longest suffix contains all held trajectories.
     pub(super) fn memory_bytes(&self) -> u64 {
         let tables = || self.tables.iter().map(|table| table.table());
         let shared = tables().map(|table| table.trajectory_bytes()).max().unwrap_or(0);
@@ -64,8 +63,8 @@ impl TableService {
         shared + own + self.in_flight.bytes
     }
 
-    /// Makes room for a trajectory or a revision on its way to the tables: full tables give up their oldest
-    /// trajectories, others nothing, since their configured capacity does not fit into the limit.
+    /// Makes room for a trajectory or a revision on the way to the tables. If all tables are full, they evict the
+    /// oldest trajectories. Otherwise nothing is evicted, since the configured capacity does not fit into the limit.
     ///
     /// # Errors
     /// The limit, if there is no room.
@@ -75,8 +74,8 @@ impl TableService {
         if fits(self) {
             return Ok(());
         }
-        // One trajectory always passes, however large. The others must leave tables the larger part: what clients send
-        // and never wait for would empty them.
+        // One trajectory always passes, however large. Further trajectories must leave the larger part to the tables:
+        // otherwise clients that send without waiting would empty them.
         let is_first = self.in_flight.bytes == 0;
         if !self.is_full(more.bytes) || !(is_first || self.in_flight.bytes + more.bytes <= bytes_max / IN_FLIGHT_PART) {
             return Err(bytes_max);
@@ -85,12 +84,12 @@ impl TableService {
             self.evict_until(fits);
             return Ok(());
         }
-        // What would not suffice is not evicted.
+        // Nothing is evicted if that would not suffice.
         if is_first { Ok(()) } else { Err(bytes_max) }
     }
 
-    /// Evicts from full tables whatever is over the limit, for a reason that no insert could foresee: the limit is
-    /// lower than at the last start, or changed settings need more state for each item.
+    /// Evicts the excess over the limit from full tables, for reasons that no insert could foresee: the limit is
+    /// lower than at the last start, or changed settings need more state per item.
     pub(super) fn keep_memory(&mut self) {
         if let Some(bytes_max) = self.memory_bytes_max
             && self.memory_bytes() > bytes_max
@@ -105,13 +104,13 @@ impl TableService {
         self.evicted_for_memory
     }
 
-    /// Returns the most memory that is taken until everything in flight and `more` have entered the tables.
+    /// Returns the peak memory until everything in flight and `more` have entered the tables, in bytes.
     fn memory_bytes_with(&self, more: InFlight) -> u64 {
         let mut waiting = self.in_flight;
         waiting += more;
         let InFlight { trajectories, items, .. } = waiting;
         let expected = Expected { trajectories, items, items_each_max: self.items_each_max };
-        // What the tables need for each trajectory, beside the trajectory itself, grows by doubling when it enters.
+        // The table state per trajectory, in addition to the trajectory itself, grows by doubling on entry.
         let growth: u64 = self.tables.iter().map(|table| table.table().growth(expected)).sum();
         let growth = if self.planted.is(Defect::GrowthNotCounted) { 0 } else { growth };
         self.memory_bytes() + growth + more.bytes
@@ -121,7 +120,7 @@ impl TableService {
         self.tables.iter().all(|table| table.is_full(bytes))
     }
 
-    /// Returns the memory of all trajectories but the newest one, in bytes.
+    /// Returns the memory of all trajectories but the newest, in bytes.
     fn evictable_bytes(&self) -> u64 {
         let bytes = |table: &TableState| {
             let newest = table.table().newest().map_or(0, |newest| newest.bytes() as u64);
@@ -130,7 +129,8 @@ impl TableService {
         self.tables.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Evicts the oldest trajectory of all tables until there is room, or each has only its newest one.
+    /// Evicts the oldest trajectory of all tables until there is room, or until each table has only the newest
+    /// trajectory.
     fn evict_until(&mut self, has_room: impl Fn(&Self) -> bool) {
         while !has_room(self) {
             let held = |table: &TableState| table.table().trajectories();
@@ -160,7 +160,7 @@ mod tests {
     use crate::table_service::tests::trajectory;
     use crate::table_service::{Clock, Command, Inserted, LOG_COMMANDS_MAX};
 
-    /// A service whose tables are full with ten trajectories, and the next one's number.
+    /// A service with ten trajectories in full tables, and the number of the next trajectory.
     struct Bench {
         service: TableService,
         log: Receiver<LogCommand>,
@@ -178,7 +178,7 @@ mod tests {
             Self { service: TableService::new(restored, &settings, to_log, Clock::start()), log, next: 0 }
         }
 
-        /// Sends trajectories until one is refused, at most `most`; returns the number of the others.
+        /// Sends trajectories until one is rejected, at most `most`; returns the number of accepted trajectories.
         fn send(&mut self, most: u64) -> u64 {
             for sent in 0..most {
                 let (reply, mut answers) = mpsc::channel(1);

@@ -1,4 +1,4 @@
-//! Durable records other than trajectories: they wait for free capacity of the log, and the caller is answered once
+//! Durable records other than trajectories: they wait for free capacity of the log, and the caller gets a reply once
 //! they are durable.
 
 use std::collections::BTreeMap;
@@ -14,14 +14,14 @@ use crate::config::{LiveTable, TableIndex};
 use crate::defect::Defect;
 use crate::log::{Entry, OperatorRecord, TableCounters};
 
-/// The maximum number of records that wait for the log. If the queue is full or the log fails, a reported trajectory is
-/// out of sampling until the next start only: if it is drawn again then, it is reported again.
+/// Maximum number of records that wait for the log. If the queue is full or the log fails, a reported trajectory is
+/// out of sampling only until the next start: if it is drawn again, it is reported again.
 const RECORDS_WAITING_MAX: usize = 1024;
 
-/// The maximum number of priorities that wait for the log or are in flight to it: a few of the largest requests.
+/// Maximum number of priorities that wait for the log or are in flight to it: a few of the largest requests.
 const PRIORITIES_IN_FLIGHT_MAX: usize = 4 * PRIORITIES_MAX;
 
-/// The continuation of a record: called with success once the record is durable, or with the reason of the failure.
+/// The continuation of a record: runs with success once the record is durable, or with the reason for the failure.
 pub(super) struct Continuation(Box<dyn FnOnce(Result<(), String>) + Send>);
 
 impl Continuation {
@@ -30,7 +30,7 @@ impl Continuation {
         Self(Box::new(|_| {}))
     }
 
-    /// Returns a continuation that answers a caller.
+    /// Returns a continuation that replies to a caller.
     fn answer<T: Send + 'static>(reply: Reply<Result<T, Refusal>>, answer: T) -> Self {
         Self(Box::new(move |durable| {
             // A disconnected caller will retry.
@@ -58,7 +58,7 @@ impl TableService {
     pub(super) fn send_records(&mut self) {
         while self.in_log_entries < IN_LOG_MAX {
             let Some((record, then)) = self.records.pop_front() else { return };
-            // The log answers in the order of its commands.
+            // The log replies in the order of the commands.
             self.records_in_log.push_back(then);
             self.append(Entry::Operator(record));
         }
@@ -72,14 +72,14 @@ impl TableService {
         }
     }
 
-    /// Records the removal of tables: a later table of the same name is a new one.
+    /// Records the removal of tables: a later table of the same name is a new table.
     pub(super) fn record_removed_tables(&mut self, names: Vec<String>) {
         for name in names {
             self.record(OperatorRecord::Table { name, settings: None }, Continuation::nothing());
         }
     }
 
-    /// Records the counters of every table but the main one, whose samples the log counts itself.
+    /// Records the counters of every table except the main table, whose samples the log counts.
     pub(super) fn record_samples(&mut self) {
         for index in TableIndex::MAIN.0 + 1..self.tables.len() {
             let RateLimiterCounts { inserted: items, sampled: samples, .. } = self.tables[index].limiter().counts();
@@ -116,7 +116,7 @@ impl TableService {
         self.change_quarantine(OperatorRecord::Release(suspect), suspect, TableState::release, reply);
     }
 
-    /// Applies `change` to every table, and records it even if it changes nothing: an earlier identical change may not
+    /// Applies `change` to every table, and records it even without an effect: an earlier identical change may not
     /// have become durable.
     fn change_quarantine(
         &mut self,
@@ -164,8 +164,8 @@ impl TableService {
         self.record(record, Continuation::answer(reply, in_force));
     }
 
-    /// Updates priorities of a table, which take effect before they are durable: they are hints, and their loss costs
-    /// little.
+    /// Updates priorities of a table. They take effect before they are durable: priorities are hints, and a loss
+    /// costs little.
     pub(super) fn update_priorities(
         &mut self,
         table: TableIndex,
@@ -178,7 +178,7 @@ impl TableService {
         let state = &mut self.tables[table.0];
         let update = state.update_priorities(&priorities)?;
         if update.updated > 0 {
-            // A request takes no more of the log than it changes.
+            // A request writes no more to the log than it changes.
             let is_all_logged = self.planted.is(Defect::UnknownPrioritiesLogged);
             let updates = if is_all_logged { priorities } else { state.retain_held(priorities) };
             let record = OperatorRecord::Priorities { table: state.name().to_owned(), updates };

@@ -1,5 +1,5 @@
-//! The path of a revision: it is compared with the trajectory it was computed from, goes to the log, and replaces the
-//! searches in all tables when it is durable. Neither the limiter nor the ids seen count it.
+//! The path of a revision: it is compared with the trajectory it is based on, goes to the log, and replaces the
+//! searches in all tables once it is durable. Neither the limiter nor the ids seen count it.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::config::TableIndex;
 use crate::log::{EncodedTrajectory, Entry, UnixMillis};
 use crate::metrics;
 
-/// The maximum number of revisions in flight to the disk: an eighth of what the log takes, so that inserts have the
-/// rest.
+/// Maximum number of revisions in flight to the disk: an eighth of the log's capacity, which leaves the rest to
+/// inserts.
 const REVISIONS_IN_LOG_MAX: usize = IN_LOG_MAX / 8;
 
 /// The revisions of a table service.
 #[derive(Debug)]
 pub(super) struct Revisions {
-    /// Chooses trajectories; separate, so that choices do not change which items are drawn.
+    /// Chooses trajectories; separate, so that choices do not affect the draws of items.
     rng: ChaCha8Rng,
     in_log: HashMap<TrajectoryId, InLog>,
 }
@@ -29,13 +29,13 @@ pub(super) struct Revisions {
 /// A revision in flight to the disk; at most one for each trajectory.
 #[derive(Debug)]
 struct InLog {
-    /// The trajectory as it will be held.
+    /// The trajectory with the new searches.
     trajectory: Trajectory,
     revision: u64,
     at: UnixMillis,
-    /// The version of the last step that is replaced.
+    /// Version of the last replaced step.
     replaced: WeightsVersion,
-    /// The size of the record.
+    /// Size of the record, in bytes.
     record_bytes: usize,
     reply: Reply<Result<u64, Refusal>>,
 }
@@ -82,7 +82,7 @@ impl TableService {
         }
     }
 
-    /// Returns the trajectory with its new searches, and the version of the last step that is replaced.
+    /// Returns the trajectory with the new searches, and the version of the last replaced step.
     fn check_revision(&mut self, revised: &Revisable) -> Result<(Trajectory, WeightsVersion), Refusal> {
         let &Revisable { trajectory: ref searched, revision: from } = revised;
         if self.draining {
@@ -99,7 +99,7 @@ impl TableService {
         if sent < replaced {
             return Err(Refusal::OlderWeights { id, held: replaced, sent });
         }
-        // One that was computed from a revision in flight, whose number can only be guessed, would have to wait for it.
+        // A revision based on one in flight, with a number that can only be guessed, would have to wait for it.
         if self.revisions.in_log.contains_key(&id)
             || self.revisions.in_log.len() >= REVISIONS_IN_LOG_MAX
             || self.in_log_entries >= IN_LOG_MAX
@@ -109,7 +109,7 @@ impl TableService {
         Ok((trajectory, replaced))
     }
 
-    /// Replaces the searches of a trajectory, whose revision is durable.
+    /// Replaces the searches of a trajectory after the revision has become durable.
     pub(super) fn revised(&mut self, id: TrajectoryId) {
         let Some(InLog { trajectory, revision, at, replaced, reply, .. }) = self.land_revision(id) else { return };
         let mut is_held = false;
@@ -117,7 +117,7 @@ impl TableService {
             is_held |= table.revise(&trajectory, revision, at.since_1970());
         }
         if !is_held {
-            // Its record has no effect: at a restart the trajectory is removed in the same way.
+            // The record has no effect: at a restart the trajectory is removed in the same way.
             return refuse(reply, Refusal::NotHeld(id));
         }
         metrics::revised(&trajectory, replaced);
@@ -137,7 +137,7 @@ impl TableService {
     }
 }
 
-/// Answers with a refusal, and counts it. A disconnected caller has no use for it.
+/// Replies with a refusal and counts it. A disconnected caller does not need it.
 fn refuse(reply: Reply<Result<u64, Refusal>>, refusal: Refusal) {
     metrics::count_revision_refused(refusal.of_revision());
     let _ = reply.send(Err(refusal));

@@ -18,22 +18,22 @@ use crate::defect::Planted;
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;
 
-/// The number of draws that look for a trajectory to revise: fewer than a hundredth of the searches that a revision
-/// takes, and enough to find one among a hundred that are of the newest weights.
+/// Number of draws to find a trajectory for revision: fewer than a hundredth of the searches in a revision, and
+/// enough to find one among a hundred trajectories with the latest weights.
 const CHOICES_MAX: usize = 64;
 
-/// A table, its limiter, which counts the table's inserts, removals and samples, and the waiting requests.
+/// A table, the waiting requests, and the rate limiter, which counts inserts, removals and samples.
 #[derive(Debug)]
 pub struct TableState {
     settings: NamedTable,
-    /// The section of the run file.
+    /// Section of the run file.
     written: TableSection,
     table: Table,
     limiter: RateLimiter,
     waiting: VecDeque<Batch>,
     inserts: Stall,
     samples: Stall,
-    /// The kind of the reason for waiting that was last sent to the samplers.
+    /// Kind of the wait reason last sent to the samplers.
     reported: Option<&'static str>,
     metrics: TableMetrics,
 }
@@ -53,7 +53,7 @@ impl Batch {
     }
 }
 
-/// The state that all tables of a server share.
+/// State shared by all tables of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Common {
     pub(super) log_bytes: u64,
@@ -81,8 +81,8 @@ impl TableState {
         }
     }
 
-    /// Changes the settings. Items beyond a new bound are removed at the next insert or tick; a request for a batch
-    /// that has become too large is answered with [`Sampled::TooLarge`].
+    /// Changes the settings. Items beyond a new bound are removed at the next insert or tick. A pending request for a
+    /// batch that is now too large receives [`Sampled::TooLarge`].
     pub fn hold_to(&mut self, settings: NamedTable) {
         self.limiter.change(settings.rate_limiter);
         let Changed { deleted_items, restored_items } = self.table.change(settings.table);
@@ -109,24 +109,24 @@ impl TableState {
         &self.written
     }
 
-    /// Returns the name that samplers use.
+    /// Returns the name for samplers.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// Returns the table.
+    /// Returns the stored trajectories and items.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Returns the rate limiter.
+    /// Returns the rate limiter, with the counts so far.
     pub fn limiter(&self) -> &RateLimiter {
         &self.limiter
     }
 
-    /// Sets the counters after the log was read, which records `sampled` drawn items; without a count, the limiter
-    /// starts in the middle of its band. All inserts since the run began count, including those before the table
-    /// existed.
+    /// Sets the counters after reading the log, which records `sampled` drawn items. Without a count, the limiter
+    /// starts in the middle of the band. All inserts since the start of the run count, including inserts before the
+    /// table existed.
     pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
         self.table.remember(totals);
         let inserted = self.table.totals().items;
@@ -146,12 +146,12 @@ impl TableState {
         self.count_removed(&removed);
     }
 
-    /// Sets the newest weights version, which decides which trajectories are too far behind.
+    /// Sets the latest weights version, the reference for policy lag.
     pub(super) fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.table.hold_to_newest(version);
     }
 
-    /// Removes the trajectories that exceed a bound of retention.
+    /// Removes the trajectories beyond a retention bound.
     pub fn expire(&mut self, unix: Duration) {
         let removed = self.table.expire(unix);
         self.count_removed(&removed);
@@ -185,18 +185,18 @@ impl TableState {
         change
     }
 
-    /// Returns a trajectory whose searches may be revised, which is not counted as a sample.
+    /// Returns a trajectory with searches to revise; it does not count as a sample.
     pub(super) fn choose(&self, older_than: WeightsVersion, rng: &mut ChaCha8Rng) -> Option<Held<'_>> {
         self.table.choose(older_than, CHOICES_MAX, rng)
     }
 
-    /// Returns a trajectory by its id.
+    /// Finds a trajectory by id.
     pub fn lookup(&mut self, id: TrajectoryId) -> Option<Held<'_>> {
         self.table.lookup(id)
     }
 
-    /// Replaces the searches of a trajectory, which changes no count of the limiter; returns false if the table does
-    /// not hold it.
+    /// Replaces the searches of a trajectory, without effect on the limiter counts; returns false if the table does
+    /// not hold the trajectory.
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, revised: Duration) -> bool {
         self.table.revise(trajectory, revision, revised)
     }
@@ -209,20 +209,20 @@ impl TableState {
         self.table.update_priorities(priorities)
     }
 
-    /// Keeps the updates of items that the table holds, and of several for one item the last one.
+    /// Keeps the updates of items in the table, and the last update per item.
     pub(super) fn retain_held(&mut self, priorities: Vec<(ItemKey, f64)>) -> Vec<(ItemKey, f64)> {
         let latest: BTreeMap<ItemKey, f64> = priorities.into_iter().collect();
         latest.into_iter().filter(|(key, _)| self.table.holds_item(*key)).collect()
     }
 
-    /// Checks that this table admits one item after the `items_before` that are in flight. Always succeeds if inserts
-    /// do not wait for this table.
+    /// Checks that this table admits one item after the `items_before` in flight. Always succeeds if inserts do not
+    /// wait for this table.
     pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
 
-    /// Returns true if the table had its capacity since the run began, or if `bytes` more would remove older
-    /// trajectories. What it had and does not hold was removed by its rules, or for memory.
+    /// Returns true if the inserts since the start of the run reach the capacity, or if `bytes` more would remove
+    /// older trajectories. Trajectories no longer held were then removed by the table's rules, or for memory.
     pub(super) fn is_full(&self, bytes: u64) -> bool {
         let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
         self.table.totals().items >= self.settings.table.window.capacity_items
@@ -235,11 +235,11 @@ impl TableState {
         self.count_removed(evicted.as_slice());
     }
 
-    /// Queues the request of a batch, or rejects a batch that is larger than the limiter ever allows.
+    /// Queues a batch request, or rejects a batch larger than the limiter ever allows.
     pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>, now: Instant) {
         let items_max = self.limiter.settings().batch_items_max();
         if items > items_max {
-            // The channel has capacity for an answer to every request.
+            // The channel has capacity for a reply to every request.
             let _ = reply.try_send(Sampled::TooLarge { items_max });
             return;
         }
@@ -248,15 +248,15 @@ impl TableState {
         self.reported = None;
     }
 
-    /// Draws every batch that the limiter allows, the oldest request first, and sends samplers the reason for which the
-    /// others wait.
+    /// Draws every batch that the limiter allows, the oldest request first, and sends samplers the reason why the
+    /// rest wait.
     pub(super) fn sample(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) {
         let hold = self.draw(rng, common, now, unix);
         self.samples.update(hold, now);
         self.report_waiting(hold);
     }
 
-    /// Draws batches; returns the reason for which the next one waits, if one does.
+    /// Draws batches; returns the reason why the next batch waits, if one does.
     fn draw(&mut self, rng: &mut ChaCha8Rng, common: Common, now: Instant, unix: Duration) -> Option<Hold> {
         while let Some(batch) = self.waiting.front_mut() {
             if batch.reply.is_closed() {
@@ -292,13 +292,13 @@ impl TableState {
         None
     }
 
-    /// Records the reason for which inserts are blocked now, if they are.
+    /// Records the reason why inserts are blocked now, if they are.
     pub(super) fn hold_inserts(&mut self, wait: Option<Wait>, now: Instant) {
         self.inserts.update(wait.map(Hold::from), now);
     }
 
-    /// Sends samplers the reason for which they wait: to all, when the kind of reason changes, when a new sampler
-    /// waits, and at every tick.
+    /// Sends samplers the wait reason: to all, when the kind of reason changes, when a new sampler waits, and at
+    /// every tick.
     fn report_waiting(&mut self, hold: Option<Hold>) {
         let kind = hold.map(Hold::kind);
         if kind == self.reported {
@@ -315,7 +315,7 @@ impl TableState {
         }
     }
 
-    /// Sends the reason of waiting batches once more, and removes those of disconnected samplers.
+    /// Lets the next draw resend the wait reason, and removes batches of disconnected samplers.
     pub(super) fn tick(&mut self) {
         self.reported = None;
         self.waiting.retain(|batch| !batch.reply.is_closed());
@@ -355,8 +355,8 @@ impl TableState {
         }
     }
 
-    /// Returns the total weight, or the default while the table holds less than its minimum. A limiter that blocks
-    /// samples for any other reason does not change it: that is temporary.
+    /// Returns the total weight; the default while the table holds less than the minimum. A limiter that blocks
+    /// samples for any other reason does not affect the weight: such a block is temporary.
     fn total_weight(&self) -> TotalWeight {
         if self.limiter.can_sample(0).is_err_and(|wait| matches!(wait, Wait::MinItems { .. })) {
             return TotalWeight::default();
@@ -364,13 +364,12 @@ impl TableState {
         self.table.total_weight()
     }
 
-    /// Returns the total time for which inserts, and samples, were blocked.
+    /// Returns the total blocked time of inserts and of samples.
     pub(super) fn waits(&self) -> [Duration; 2] {
         [self.inserts.total(), self.samples.total()]
     }
 
-    /// Returns the total time for which either side was blocked, by the kind of reason: `inserts` or `samples`, the
-    /// kind, the time.
+    /// Returns the total blocked time by side and kind of reason: `inserts` or `samples`, the kind, the time.
     pub(super) fn waits_by_reason(&self) -> impl Iterator<Item = (&'static str, &'static str, Duration)> + '_ {
         let inserts = self.inserts.totals().map(|(kind, total)| ("inserts", kind, total));
         inserts.chain(self.samples.totals().map(|(kind, total)| ("samples", kind, total)))
@@ -382,19 +381,19 @@ impl TableState {
     }
 }
 
-/// The reason for which a request waits for a table.
+/// The reason why a request waits for a table.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Hold {
-    /// The limiter blocks it.
+    /// The limiter blocks the request.
     #[error(transparent)]
     Limiter(#[from] Wait),
-    /// The limiter does not block it, but the table has no item that may be drawn.
+    /// The limiter does not block, but the table has no item that may be drawn.
     #[error("no item in the window may be drawn: all had their last draw, or have priority 0")]
     NothingToDraw,
 }
 
 impl Hold {
-    /// Returns the kind of the reason, as in the labels of metrics.
+    /// Returns the kind of the reason, as in metric labels.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Limiter(Wait::MinItems { .. }) => "min_items",
@@ -405,7 +404,7 @@ impl Hold {
     }
 }
 
-/// The reason for which one side of a table is blocked, and the total time so far.
+/// The reason why one side of a table is blocked, and the total blocked time so far.
 #[derive(Debug, Default)]
 struct Stall {
     hold: Option<Hold>,
@@ -425,7 +424,7 @@ impl Stall {
         self.hold
     }
 
-    /// Returns the total time for each kind of reason.
+    /// Returns the total time per kind of reason.
     fn totals(&self) -> impl Iterator<Item = (&'static str, Duration)> + '_ {
         self.totals.iter().map(|(&kind, &total)| (kind, total))
     }
@@ -438,33 +437,33 @@ impl Stall {
 /// The state restored from the log: see [`crate::storage::restore`].
 #[derive(Debug)]
 pub struct Restored {
-    /// The tables with their contents and the counts of their limiters, the main table first.
+    /// Tables with contents and limiter counts, the main table first.
     pub tables: Vec<TableState>,
-    /// The names of tables that are in the log and not in the run file.
+    /// Names of tables that are in the log but not in the run file.
     pub tables_gone: Vec<String>,
-    /// The ids of all trajectories ever inserted.
+    /// Ids of all trajectories ever inserted.
     pub seen: SeenIds,
-    /// The segments of the trajectories held.
+    /// Segments with held trajectories.
     pub segments: Segments,
-    /// The size of the log, in bytes.
+    /// Size of the log, in bytes.
     pub log_bytes: u64,
-    /// The defect that a simulation plants.
+    /// A defect planted by a simulation.
     pub planted: Planted,
 }
 
-/// The segments of the log that still hold trajectories of a table.
+/// The log segments that still hold trajectories of a table.
 ///
-/// Every trajectory enters every table, and the oldest leave first, so the content of a table is a suffix of the log,
-/// and the content of all tables together is the longest of these suffixes.
+/// Every trajectory enters every table, and the oldest leave first. The content of a table is therefore a suffix of
+/// the log, and all tables together hold the longest suffix.
 #[derive(Debug, Default)]
 pub struct Segments {
-    /// The segments, oldest first, with the number of held trajectories in each.
+    /// Segments, oldest first, with the number of held trajectories in each.
     counts: VecDeque<(SegmentNumber, u64)>,
     trajectories: u64,
 }
 
 impl Segments {
-    /// Records one more trajectory in `segment`; segments only grow at the end.
+    /// Records one more trajectory in `segment`; segments grow only at the end.
     pub fn push(&mut self, segment: SegmentNumber) {
         self.trajectories += 1;
         match self.counts.back_mut() {
@@ -473,7 +472,7 @@ impl Segments {
         }
     }
 
-    /// Keeps the newest `trajectories` and removes all others.
+    /// Keeps the newest `trajectories` and removes the rest.
     pub fn keep(&mut self, trajectories: usize) {
         let mut gone = self.trajectories.saturating_sub(trajectories as u64);
         self.trajectories -= gone;
@@ -491,7 +490,7 @@ impl Segments {
         }
     }
 
-    /// Returns the oldest segment that holds trajectories, or the newest segment if none does.
+    /// Returns the oldest segment with trajectories; the newest segment if no segment holds any.
     pub fn oldest(&self) -> Option<SegmentNumber> {
         self.counts.front().map(|&(segment, _)| segment)
     }

@@ -8,7 +8,7 @@ async fn a_server_whose_disk_is_lost_goes_on_from_its_archive() {
         replay.archive = url.clone();
         // The limiter blocks neither side.
         replay.main.error_items = 1e6;
-        // Small segments, so that a short run has many.
+        // Small segments, so that a short run has many segments.
         replay.segment_bytes = 4 << 10;
     };
     let server = serve_with(run.path(), archived).await;
@@ -41,7 +41,7 @@ async fn a_server_with_its_log_serves_though_the_archive_is_away_and_an_empty_on
     let server = serve(run.path()).await;
     server.insert_all([0]).await;
     server.stop().await;
-    // A file in place of a folder makes the archive unreachable.
+    // A file in place of a directory makes the archive unreachable.
     std::fs::write(place.path().join("file"), "").unwrap();
     let away = format!("file://{}/file/archive", place.path().display());
     let server = serve_with(run.path(), |replay| replay.archive = away.clone()).await;

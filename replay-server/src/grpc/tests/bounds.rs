@@ -76,7 +76,7 @@ async fn a_stream_over_the_limit_is_refused_until_another_ends() {
     assert_eq!((status.code(), retry_after(&status)), (Code::ResourceExhausted, "1000"));
     drop(sender);
     assert!(answers.message().await.unwrap().is_none());
-    // The client may observe the end of the stream before the server has released its permit.
+    // The client may see the stream end before the server has released the permit.
     while open().await.is_err() {
         tokio::task::yield_now().await;
     }

@@ -10,11 +10,11 @@ use crate::grpc::ReplayService;
 use crate::leases::Actors;
 use crate::table_service::{Command, Handle, InsertReply};
 
-/// The SHA-256 of `one` and of `two`, which are tokens.
+/// SHA-256 hashes of the tokens `one` and `two`.
 const TOKENS: &str = "one act 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n\
                       two act 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n";
 
-/// A service without tables: the test takes the commands.
+/// A service without tables: the test receives the commands.
 struct Service {
     endpoint: String,
     directory: tempfile::TempDir,
@@ -63,7 +63,7 @@ impl Service {
         tokio::time::timeout(Duration::from_secs(60), self.commands.recv()).await.expect("a command in time").unwrap()
     }
 
-    /// Returns the actor of the next insert, and its reply channel.
+    /// Returns the actor and reply channel of the next insert.
     async fn next_insert(&mut self) -> (u64, InsertReply) {
         loop {
             match self.next().await {
@@ -127,7 +127,7 @@ async fn a_client_with_one_stream_has_as_many_messages_handled_as_one_with_many(
             hellos.push(reply);
         }
     }
-    // Now every stream has trajectories, of which none is read before the reply.
+    // Now every stream has trajectories, none of which is read before the reply.
     hellos.into_iter().for_each(|reply| reply.send(0).unwrap());
     let (mut of_one, mut of_two) = (0, 0);
     let mut unanswered = Vec::new();

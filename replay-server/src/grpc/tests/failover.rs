@@ -1,4 +1,4 @@
-//! An outbox, an insert stream and the table service against a log that works, is full or hangs, in virtual time.
+//! An outbox, an insert stream and the table service with a log that works, is full or hangs, in virtual time.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -19,16 +19,17 @@ use crate::quota::Quota;
 use crate::storage::{self, Startup};
 use crate::table_service::{Clock, Command, Inserted, LOG_COMMANDS_MAX, Reply, TableService};
 
-/// The time between two steps.
+/// Time between two steps.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The trajectories that a writer keeps in flight.
+/// Trajectories in flight at a writer.
 const IN_FLIGHT: usize = 4;
 
-/// The longest time from a failure to the last sign of a server that stores: a stall of the log, and a step.
+/// Maximum time from a failure to the last sign of a storing server: a stall of the log, and a step.
 const LAST_SIGN: Duration = Duration::from_millis(1100);
 
-/// The time after a failure at which the server counts as away, from its last sign on: the heartbeat interval later.
+/// Time from a failure until the server counts as away: one heartbeat interval after the last sign, from which the
+/// away time counts.
 const NOTICED: Duration = Duration::from_millis(3100);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ enum Disk {
     Hangs,
 }
 
-/// A writer that always has a next trajectory, and its server.
+/// A writer that always has a next trajectory, with the server.
 struct Upload {
     now: Instant,
     settings: Settings,
@@ -58,7 +59,7 @@ struct Upload {
 }
 
 impl Upload {
-    /// Starts an upload to a server that admits `min_items` and a band of items before any sample is drawn.
+    /// Starts an upload to a server that admits `min_items` and a band of items before the first sample is drawn.
     fn new(min_items: u64) -> Self {
         let now = Instant::now();
         let mut config = Config::default();
@@ -75,7 +76,7 @@ impl Upload {
         Self { now, settings, outbox, actors, stream: None, service, log, answer, answers, sequence: 0 }
     }
 
-    /// Runs for `time`, and returns the longest time for which the server was away at any moment.
+    /// Runs for `time`; returns the maximum time that the server was away.
     fn run(&mut self, time: Duration, disk: Disk) -> Duration {
         let (end, mut away_max) = (self.now + time, Duration::ZERO);
         while self.now < end {
@@ -104,7 +105,7 @@ impl Upload {
         self.now += STEP;
     }
 
-    /// Passes all messages; an error is the status that ends the stream.
+    /// Exchanges all messages; an error is the status that ends the stream.
     fn exchange(&mut self, disk: Disk) -> Result<(), Status> {
         if self.stream.is_none() {
             let (actors, address) = (self.actors.clone(), "10.0.0.1:4000".to_owned());
@@ -169,7 +170,7 @@ impl Upload {
         received.try_recv().unwrap()
     }
 
-    /// Answers the entries in the log.
+    /// Replies to the entries in the log.
     fn turn_log(&mut self, disk: Disk) {
         if disk == Disk::Hangs {
             return;
@@ -225,7 +226,7 @@ fn a_server_whose_limiter_blocks_inserts_is_not_away() {
 
 #[test]
 fn a_limiter_does_not_hide_a_log_that_hangs() {
-    // The first trajectories reach the log, the limiter blocks those behind them.
+    // The first trajectories reach the log; the limiter blocks the next.
     let mut upload = Upload::new(4);
     upload.run(20 * SECOND, Disk::Hangs);
     assert_eq!(upload.ask(Command::InsertWait), InsertWait::Log);

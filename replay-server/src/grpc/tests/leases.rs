@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Waits until the only actor of the server is in the expected state.
+/// Waits until `holds` is true for the actors of the server; `what` is the panic message after a minute.
 async fn until(server: &Server, what: &str, holds: impl Fn(&[v1::Actor]) -> bool) -> v1::ActorsResponse {
     let look = async {
         loop {
@@ -145,7 +145,7 @@ async fn an_actor_whose_link_goes_without_a_goodbye_is_lost_after_its_lease() {
     server.stop().await;
 }
 
-/// Waits for this number of acknowledgements; returns the reasons to wait that came before the last of them.
+/// Waits for `acks` acknowledgements; returns the wait reasons before the last of them.
 async fn reasons_before(answers: &mut Streaming<v1::InsertResponse>, mut acks: usize) -> Vec<v1::InsertWait> {
     let mut reasons = Vec::new();
     while acks > 0 {

@@ -1,13 +1,13 @@
-//! Tests of stale trajectories: a learner announces the newest version, and the server rejects older ones.
+//! Tests of stale trajectories: a learner announces the latest version, and the server rejects older versions.
 
 use super::*;
 
 const STORED: v1::Disposition = v1::Disposition::Inserted;
 const STALE: v1::Disposition = v1::Disposition::Stale;
 
-/// Starts a server that accepts trajectories up to three versions behind the newest.
+/// Starts a server that accepts trajectories up to three versions behind the latest.
 async fn serve_bounded(directory: &Path) -> Server {
-    // No client sends heartbeats here, and the long interval keeps them from being lost.
+    // No client sends heartbeats here; the long interval keeps all clients from being lost.
     let bounded = |replay: &mut ReplaySection| {
         (replay.main.lag_versions_max, replay.main.error_items, replay.heartbeat_seconds) = (3, 1e6, 60.0);
     };
@@ -24,8 +24,8 @@ impl Learner {
         Self(sender, answers)
     }
 
-    /// Announces the newest version. The batch that the server sends in reply, from a table that holds items, shows
-    /// that it has received the version.
+    /// Announces a version and waits for a batch, which confirms that the server has received it. The table must hold
+    /// items.
     async fn publish(&mut self, version: u64) {
         let credit = v1::Credit { batches: 1, newest_weights_version: version };
         self.0.send(sample_request(SampleMessage::Credit(credit))).await.unwrap();
@@ -42,7 +42,7 @@ fn played_by(actor: u64, sequence: u64, version: u64) -> v1::InsertRequest {
     wrap(In::Trajectory(message_of(actor, sequence, 0.5, version)))
 }
 
-/// The stream of an actor, and the trajectories it has sent.
+/// The stream of actor `number`.
 struct Actor {
     number: u64,
     sender: mpsc::Sender<v1::InsertRequest>,
@@ -57,7 +57,7 @@ impl Actor {
         Self { number, sender, answers }
     }
 
-    /// Returns the answer to a trajectory that was played with this version.
+    /// Returns the disposition of a trajectory played with `version`.
     async fn hand_in(&mut self, sequence: u64, version: u64) -> v1::Disposition {
         self.sender.send(played_by(self.number, sequence, version)).await.unwrap();
         match self.answers.message().await.unwrap().unwrap().message {
@@ -78,11 +78,11 @@ async fn a_trajectory_too_stale_for_every_table_is_acknowledged_and_not_stored()
     assert_eq!(actor.hand_in(0, 10).await, STORED);
     let mut learner = Learner::open(&server).await;
     learner.publish(10).await;
-    // A trajectory with the maximum lag is stored; a repeated stale one is checked again.
+    // A trajectory with the maximum lag is stored; a repeated stale trajectory is checked again.
     assert_eq!(actor.hand_in(1, 7).await, STORED);
     assert_eq!([actor.hand_in(2, 6).await, actor.hand_in(2, 6).await], [STALE, STALE]);
     assert_eq!(actor.hand_in(1, 1).await, v1::Disposition::Duplicate);
-    // A client that does not support stale trajectories receives the old answer.
+    // A client without support for stale trajectories receives the old reply.
     assert_eq!(Actor::open(&server, 1, 0).await.hand_in(4, 6).await, STORED);
     assert_eq!(server.stats().await.trajectories_inserted_total, 2);
     server.stop().await;
@@ -113,8 +113,7 @@ async fn staleness_is_measured_by_the_version_of_the_learner_and_not_by_that_of_
     let mut learner = Learner::open(&server).await;
     learner.publish(20).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);
-    // A sampler that publishes no version does not change the newest one, which is kept after the stream that announced
-    // it has ended.
+    // A sampler without a version does not change the latest version, which outlives the stream that announced it.
     drop(learner);
     Learner::open(&server).await.publish(0).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);

@@ -10,7 +10,7 @@ fn choice(older_than: u64) -> Choice {
     Choice { table: "main".to_owned(), older_than: WeightsVersion(older_than) }
 }
 
-/// The trajectories of these tests are of version 7; a revision of them has this value and version.
+/// Returns a trajectory of these tests, which have version 7; `value` and `version` distinguish a revision.
 fn searched(sequence: u64, value: f32, version: u64) -> Trajectory {
     message_of(1, sequence, value, version).try_into().unwrap()
 }
@@ -35,7 +35,7 @@ async fn a_revision_is_drawn_from_then_on_survives_a_restart_and_counts_neither_
     assert_eq!((chosen.trajectory.clone(), chosen.revision), (searched(0, 0.5, 7), 0));
     let revised = Revisable { trajectory: searched(0, -0.25, 9), revision: 0 };
     assert_eq!(reviser_of.revise(revised.clone()).await.unwrap(), Revised::Replaced(1));
-    // The answer may have been lost: sent again, the same revision changes nothing.
+    // A lost reply leads to a second request: the same revision then changes nothing.
     let again = reviser_of.revise(revised).await.unwrap();
     assert!(matches!(again, Revised::Refused(ReviseRefusal::Stale, _)), "{again:?}");
     assert_eq!(reviser_of.choose(choice(9)).await.unwrap(), None);

@@ -4,18 +4,18 @@ use service::SecuritySection;
 use super::*;
 use crate::start_with;
 
-/// The output of `sha256sum` for `secret`.
+/// Output of `sha256sum` for `secret`.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-/// The output of `sha256sum` for `other`.
+/// Output of `sha256sum` for `other`.
 const OTHER: &str = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
 
-/// Starts a server, and a client whose token has `scopes`.
+/// Starts a server, and a client with a token of these `scopes`.
 async fn serve_to(directory: &Path, scopes: &str) -> Server {
     serve_to_line(directory, &format!("client {scopes} {SECRET}")).await
 }
 
-/// Starts a server, and a client whose token is on this line.
+/// Starts a server, and a client with the token in `line`.
 async fn serve_to_line(directory: &Path, line: &str) -> Server {
     let file = |name: &str, text: String| {
         let path = directory.join(name);
@@ -47,7 +47,7 @@ async fn may_sample(server: &Server) -> Result<(), Status> {
     server.client.clone().sample(tokio_stream::once(open(1))).await.map(drop)
 }
 
-/// An unknown trajectory is not found, after the scope is checked.
+/// Returns the denial, if there is one. The empty requests give other errors only after the scope check.
 async fn may_revise(server: &Server) -> Result<(), Status> {
     let [chosen, revised] = [
         server.client.clone().choose(v1::ChooseRequest::default()).await.map(drop),

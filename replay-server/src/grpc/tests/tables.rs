@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{SelectorName, TableKeys, TableSection};
 
-/// Adds a queue to the main table, in which each item is drawn once.
+/// Adds a queue that draws each item once.
 fn with_queue(replay: &mut ReplaySection) {
     replay.tables = vec![TableSection {
         keys: TableKeys { selector: SelectorName::Fifo, max_times_sampled: 1, ..keys() },
@@ -9,7 +9,7 @@ fn with_queue(replay: &mut ReplaySection) {
     }];
 }
 
-/// Returns a table with the keys of [`keys`] that never blocks inserts.
+/// Returns a table with [`keys`] that never blocks inserts.
 fn table(name: &str) -> TableSection {
     TableSection { name: name.to_owned(), keys: keys(), blocks_inserts: false }
 }
@@ -33,7 +33,7 @@ impl Server {
         self.client.clone().stats(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Returns the trajectory and ply of each item of one batch.
+    /// Returns trajectory and ply of each item in one batch.
     async fn drawn(&self, table: &str, batch_size: u32) -> Vec<(u64, u32)> {
         let (sender, mut batches) = self.sample().await;
         for message in [open_of(table, batch_size), credit(1)] {
@@ -92,7 +92,7 @@ async fn a_table_that_joins_a_run_begins_in_the_middle_of_its_band() {
         replay.tables = vec![TableSection { blocks_inserts: true, keys, ..table("late") }];
     };
     let server = serve_with(directory.path(), join).await;
-    // If the 80 earlier items counted as never drawn, the table would block every insert.
+    // If the 80 earlier items counted as not drawn, the table would block every insert.
     assert_eq!(inserted(&server.insert_all([20]).await), [true]);
     assert_eq!(server.stats_of("late").await.unwrap().table.unwrap().items, 84);
     server.stop().await;
@@ -107,7 +107,7 @@ async fn a_table_removed_from_the_run_file_and_added_again_starts_anew() {
     server.stop().await;
     serve_with(directory.path(), |_| {}).await.stop().await;
     let server = serve_with(directory.path(), with_queue).await;
-    // The limiter starts in the middle of its band: of 8 items, one is the minimum and each other counts one draw.
+    // The limiter starts in the middle of the band: of 8 items, one is the minimum, and each other counts as one draw.
     assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 7);
     server.stop().await;
 }

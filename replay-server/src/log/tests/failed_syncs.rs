@@ -1,4 +1,4 @@
-//! Starts after syncs that failed, of which the kernel keeps pages that are not on the disk.
+//! Starts after failed syncs, when the kernel holds pages that are not on the disk.
 
 use super::power_disk::{Faults, PowerDisk};
 use super::*;
@@ -7,7 +7,7 @@ fn syncs_fail() -> Faults {
     Faults { sync: 1.0, ..Faults::default() }
 }
 
-/// Returns a disk with one durable record, and one behind it whose commit has failed and could not be cut back.
+/// Returns a disk with one durable record, followed by a record of a failed commit that could not be cut back.
 fn with_lost_pages(seed: u64) -> PowerDisk {
     let disk = PowerDisk::new(seed);
     let (mut log, _, _) = open(&disk, 1 << 20).unwrap();

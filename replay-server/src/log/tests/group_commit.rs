@@ -12,7 +12,7 @@ fn committed(events: Vec<LogEvent>) -> Vec<Entry> {
     events.into_iter().flat_map(entries).collect()
 }
 
-/// Passes entries to a committer, commits them and returns the events.
+/// Commits entries with these sequences, and returns the events.
 fn step(committer: &mut Committer<Memory>, sequences: std::ops::Range<u64>) -> Vec<LogEvent> {
     sequences.for_each(|sequence| committer.take(LogCommand::Append(entry(sequence))));
     let mut events = Vec::new();
@@ -99,7 +99,7 @@ fn a_commit_of_many_bytes_takes_no_more_entries() {
     assert!(taken < 10, "{taken}");
 }
 
-/// Returns incompressible bytes.
+/// Returns `bytes` incompressible bytes.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -109,7 +109,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// If a commit waited for its interval of an hour, this test would fail at its deadline.
+/// If a commit waited for the interval of an hour, this test would fail at the deadline.
 #[test]
 fn a_commit_of_several_entries_does_not_wait_out_its_interval_when_no_more_arrive() {
     let (log, _, _) = open(&Memory::default(), 600).unwrap();
@@ -123,7 +123,7 @@ fn a_commit_of_several_entries_does_not_wait_out_its_interval_when_no_more_arriv
             let sent: Vec<Entry> = sequences.by_ref().take(40).map(entry).collect();
             sent.iter().for_each(|entry| sender.send(LogCommand::Append(entry.clone())).unwrap());
             let mut acknowledged = Vec::new();
-            // On a slow machine, a pause between two entries may count as the end of a batch.
+            // On a slow machine, a pause between two entries may end a batch.
             while acknowledged.len() + 8 <= sent.len() {
                 acknowledged.extend(committed(vec![answers.recv_timeout(Duration::from_secs(60)).unwrap()]));
             }

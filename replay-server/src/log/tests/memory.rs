@@ -1,4 +1,4 @@
-//! A [`Volume`] in memory.
+//! An in-memory [`Volume`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::log::{Volume, VolumeFile};
 
-/// Files in memory, on a disk that may fill up and whose syncs may fail.
+/// In-memory files on a disk that may become full and have failing syncs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     state: Arc<Mutex<MemoryState>>,
@@ -15,7 +15,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 struct MemoryState {
     files: BTreeMap<String, Vec<u8>>,
-    /// The free space in bytes; `None` for unlimited.
+    /// Free space in bytes; `None` is unlimited.
     room: Option<usize>,
     syncs_fail: bool,
     cuts_fail: bool,
@@ -47,7 +47,7 @@ impl Memory {
         self.state.lock().unwrap().cuts_fail = fail;
     }
 
-    /// Returns the number of syncs of a file.
+    /// Returns the number of file syncs so far.
     pub(crate) fn syncs(&self) -> usize {
         self.state.lock().unwrap().syncs
     }
@@ -97,7 +97,7 @@ impl Volume for Memory {
 impl VolumeFile for MemoryFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.memory.state.lock().unwrap();
-        // A disk that runs full writes the first part of the data.
+        // A disk without enough space writes the first part of the data.
         let fits = state.room.unwrap_or(usize::MAX).min(bytes.len());
         state.files.get_mut(&self.name).unwrap().extend_from_slice(&bytes[..fits]);
         state.room = state.room.map(|room| room - fits);

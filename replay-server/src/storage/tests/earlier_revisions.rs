@@ -1,4 +1,4 @@
-//! Logs that earlier revisions have written: `tests/testdata/README.md` describes how one is added.
+//! Logs from earlier revisions of the program: `tests/testdata/README.md` describes how to add one.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use replay::ItemKey;
 use super::*;
 use crate::log::{Disk, OperatorRecord, TableCounters};
 
-/// Describes everything that a restore finds in a folder, which it changes.
+/// Describes everything that a restore finds in a directory, which it changes.
 fn restored_text(folder: &Path) -> String {
     let (log, restored, repairs) = restore(Disk::new(folder), &settings(), Startup::in_tests()).unwrap();
     assert_eq!(repairs, [], "{}", folder.display());
@@ -44,7 +44,7 @@ fn restored_text(folder: &Path) -> String {
 #[test]
 fn the_log_of_every_earlier_revision_is_restored_with_its_content() {
     for kept in ::earlier_revisions::of_each("replay").unwrap() {
-        // A start writes to the folder.
+        // A start writes to the directory.
         let folder = tempfile::tempdir().unwrap();
         for file in std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()) {
             std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();

@@ -13,7 +13,7 @@ use crate::log::tests::Memory;
 use crate::storage;
 use crate::table_service::{Clock, Command, LOG_COMMANDS_MAX};
 
-/// A service whose log the test answers.
+/// A service with a log simulated by the test.
 struct Bench {
     service: TableService,
     log: Receiver<LogCommand>,
@@ -21,7 +21,7 @@ struct Bench {
 
 type Answer = oneshot::Receiver<Result<u64, Refusal>>;
 
-/// Returns a trajectory of four steps, searched by this version, whose value is a quarter of it.
+/// Returns a trajectory of four steps searched by `version`, with the value `version / 4`.
 fn trajectory(sequence: u64, version: u64) -> Trajectory {
     let policy = vec![ActionProbability { action: Action(0), probability: 1.0 }];
     let kind = StepKind::Full { policy, value: version as f32 / 4.0 };
@@ -46,7 +46,7 @@ impl Bench {
         Self { service: TableService::new(restored, &settings, to_log, Clock::start()), log }
     }
 
-    /// Returns a service that holds the trajectories 0 and 1.
+    /// Returns a service with the trajectories 0 and 1.
     fn holding() -> Self {
         let mut bench = Self::new();
         (0..2).for_each(|sequence| bench.insert(sequence));
@@ -87,7 +87,7 @@ impl Bench {
         self.service.apply(Command::Log(failed), Instant::now());
     }
 
-    /// Returns the revision of a trajectory and the version of its last step.
+    /// Returns the revision of a trajectory and the version of the last step.
     fn held(&mut self, sequence: u64) -> Option<(u64, u64)> {
         let located = self.service.get(id(sequence))?;
         Some((located.revision, located.trajectory.last_weights_version().0))
@@ -107,7 +107,7 @@ fn a_revision_replaces_the_searches_when_it_is_durable_and_not_before_and_counts
     let located = bench.service.get(id(0)).unwrap();
     assert_eq!((located.inserted_unix_ms, located.revised_unix_ms), (5, 9));
     let mut expected = before;
-    // The oldest trajectory is the revised one, and the log has grown as the test said.
+    // The revised trajectory is the oldest, and the log has grown as the test set.
     expected.table.oldest.as_mut().unwrap().weights_version = 3;
     // The first revision builds an index by id.
     let now = bench.service.stats(TableIndex::MAIN);
@@ -135,7 +135,7 @@ fn of_two_revisions_of_the_same_searches_the_first_wins_and_a_repeated_one_chang
 fn a_revision_of_a_trajectory_that_is_evicted_before_or_meanwhile_is_refused() {
     let mut bench = Bench::holding();
     assert_eq!(bench.revise(trajectory(7, 3), 0).try_recv().unwrap(), Err(Refusal::NotHeld(id(7))));
-    // The insert is durable first, and evicts the oldest trajectory.
+    // The insert becomes durable first, and evicts the oldest trajectory.
     bench.insert(2);
     let mut evicted = bench.revise(trajectory(0, 3), 0);
     let mut kept = bench.revise(trajectory(1, 3), 0);
