@@ -1,7 +1,8 @@
-//! Measures when threads pay for environments by rules: `cargo run --release -p games --example environment_threads`.
+//! Measures when threads pay off for environments by rules:
+//! `cargo run --release -p games --example environment_threads`.
 //!
-//! Prints the time of a step of 256 environments on one, two and four threads, for rules of several costs: those of
-//! tic-tac-toe, and with added work in each action.
+//! Prints the time of a step in 256 environments on one, two and four threads, for rules of several costs:
+//! tic-tac-toe, plain and with added work per action.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -20,10 +21,10 @@ use games::TicTacToe;
 
 const ENVIRONMENTS: usize = 256;
 const EPISODES: usize = 20;
-/// The rounds of [`mix`] of the added work.
+/// Rounds of [`mix`] per action as added work.
 const WORK: [u32; 4] = [0, 30, 300, 3_000];
 
-/// Tic-tac-toe whose actions take longer.
+/// Tic-tac-toe with slower actions.
 #[derive(Debug, Clone)]
 struct Slow {
     rules: TicTacToe,
@@ -41,14 +42,14 @@ fn main() {
     }
 }
 
-/// The median time of a step in which every environment takes an action.
+/// Returns the median time of a step in which every environment takes an action.
 fn median_step(game: &Slow, threads: usize) -> Duration {
     let mut environments = RulesEnvironments::on_threads(game.clone(), ENVIRONMENTS, threads).unwrap();
     let starts: Vec<Start> = (0..ENVIRONMENTS).map(|environment| Start { environment, seed: 0 }).collect();
     let (mut started, mut taken, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..EPISODES {
         environments.begin(&starts, &mut started).unwrap();
-        // The first line that fills is that of the seventh action.
+        // The seventh action is the first to complete a line.
         for action in 0..7 {
             let plays: Vec<Play> =
                 (0..ENVIRONMENTS).map(|environment| Play { environment, action: Action(action) }).collect();

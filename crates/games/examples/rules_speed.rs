@@ -1,9 +1,9 @@
 //! Measures the rules of games: `cargo run --release -p games --example rules_speed -- go-9 go-19 hex-11`; without
-//! names, those of the board games.
+//! names, the board games.
 //!
-//! Prints a table. Random games consist of legal actions, a random one of them, and its play; in Go they fill every eye
-//! and capture far more than others do. The other columns are nanoseconds of one operation on the positions of such
-//! games. On Linux, time is that of the thread on a CPU, so that other processes disturb it less.
+//! Prints a table. A ply of a random game lists the legal actions, draws one and plays it; random games of Go fill
+//! every eye and capture far more than other games. The other columns are nanoseconds per operation on positions of
+//! random games. On Linux, times are CPU times of the thread, so that other processes have less effect.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -32,10 +32,10 @@ const BOARD_GAMES: [&str; 10] = [
     "chess",
 ];
 
-/// The time for which games are played, and for which each operation is repeated.
+/// Time for playing games, and for repeating each operation.
 const ENOUGH: Duration = Duration::from_secs(1);
 
-/// The number of positions on which operations are measured, more than branch predictors remember.
+/// Number of positions for measuring operations: more than branch predictors remember.
 const POSITIONS: usize = 4096;
 
 fn main() {
@@ -94,7 +94,7 @@ fn measure<G: Game>(game: &G) {
     );
 }
 
-/// Plays random games, and returns the plies of one and the positions/s.
+/// Plays random games; returns the plies per game and the positions/s.
 fn play<G: Game>(game: &G) -> (f64, f64) {
     let (mut legal, mut choice) = (Vec::new(), Generator::new(1));
     let (mut games, mut plies) = (0_u64, 0_u64);
@@ -114,7 +114,7 @@ fn play<G: Game>(game: &G) -> (f64, f64) {
     (plies as f64 / games as f64, plies as f64 / (time() - before).as_secs_f64())
 }
 
-/// Returns the positions of random games before their end, each with the action that was played.
+/// Returns non-terminal positions of random games, each with the next action.
 fn samples<G: Game>(game: &G) -> Vec<(G::Position, Action)> {
     let (mut legal, mut choice) = (Vec::new(), Generator::new(2));
     let (mut samples, mut position, mut games) = (Vec::new(), game.start(), 0);
@@ -132,7 +132,7 @@ fn samples<G: Game>(game: &G) -> Vec<(G::Position, Action)> {
     samples
 }
 
-/// Returns the nanoseconds that an operation takes on a position.
+/// Returns the nanoseconds per operation on a position.
 fn nanoseconds<P, R>(samples: &[(P, Action)], mut operation: impl FnMut(&(P, Action)) -> R) -> f64 {
     let (mut count, begun, before) = (0_usize, Instant::now(), time());
     while begun.elapsed() < ENOUGH {
@@ -144,8 +144,7 @@ fn nanoseconds<P, R>(samples: &[(P, Action)], mut operation: impl FnMut(&(P, Act
     (time() - before).as_secs_f64() * 1e9 / count as f64
 }
 
-/// Returns the time since some instant that this thread has run on a CPU, or all of it where the system does not count
-/// that.
+/// Returns the CPU time of this thread since some instant; elapsed time if the system does not count CPU time.
 fn time() -> Duration {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let text = std::fs::read_to_string("/proc/thread-self/schedstat");

@@ -1,4 +1,4 @@
-//! The rules of any registered game behind one type.
+//! The rules of any registered game as one type.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use game::{Action, Chance, Error, Game, Outcome, Player, Spec, Symmetry};
 use crate::{AnyGame, AnyPosition, recorded};
 
 impl AnyPosition {
-    /// Returns a position of an environment outside this program, of which only this observation `[C, H, W]` is known.
+    /// Returns a position of an environment outside this program; only this observation `[C, H, W]` is known.
     #[must_use]
     pub fn observed(observation: Arc<[f32]>) -> Self {
         Self::Recorded(recorded::Position::observed(observation))

@@ -1,22 +1,22 @@
-//! Sets of cells of a square board of at most 8 cells a side, as 64 bits.
+//! Sets of cells on square boards of at most 8 cells a side, as 64 bits.
 
-/// The number of bits from one row to the next, on boards of any size.
+/// Bits from one row to the next, on boards of any size.
 pub(crate) const STRIDE: usize = 8;
 
 /// The layout of a square board in a word: the cell in row `r` from the top and column `c` from the left is bit
-/// `8 · r + c`. The bits of rows and columns beyond a smaller board stay clear.
+/// `8 · r + c`. The bits outside a smaller board stay clear.
 ///
-/// Shifts then mean the same steps on every size. Cells are numbered row by row, as actions and planes are.
+/// Shifts then mean the same steps on every size. Cells are numbered row by row, like actions and planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     size: usize,
 }
 
 impl Layout {
-    /// Returns the layout of a board with this number of cells along a side.
+    /// Returns the layout of a board with `size` cells along a side.
     ///
     /// # Panics
-    /// If it exceeds 8.
+    /// If `size` is 0 or exceeds 8.
     pub(crate) fn new(size: usize) -> Self {
         assert!((1..=STRIDE).contains(&size), "a board of {size} cells a side does not fit 64 bits");
         Self { size }
@@ -32,7 +32,7 @@ impl Layout {
         self.size * self.size
     }
 
-    /// Returns the set of one cell, given by its number.
+    /// Returns the set of a single cell, given by number.
     pub(crate) const fn cell(self, cell: usize) -> u64 {
         1 << (cell / self.size * STRIDE + cell % self.size)
     }
@@ -52,12 +52,12 @@ impl Layout {
         (0..self.size).fold(0, |cells, row| cells | self.row(row))
     }
 
-    /// Iterates over the numbers of the cells of a set, in ascending order.
+    /// Iterates over the cell numbers in a set, in ascending order.
     pub(crate) fn numbers(self, cells: u64) -> impl Iterator<Item = usize> {
         self.numbered(cells).map(|(number, _)| number)
     }
 
-    /// Iterates over the numbers of the cells of a set, in ascending order, each with the set of that cell alone.
+    /// Iterates over the cell numbers in a set, in ascending order, each with the set of that cell alone.
     pub(crate) fn numbered(self, cells: u64) -> impl Iterator<Item = (usize, u64)> {
         std::iter::successors(Some(cells), |rest| Some(rest & rest.wrapping_sub(1))).take_while(|&rest| rest != 0).map(
             move |rest| {
@@ -84,7 +84,7 @@ impl Layout {
 
     /// Reverses the order of the columns.
     pub(crate) const fn mirrored(self, cells: u64) -> u64 {
-        // Reversing all bits reverses rows and columns; the exchange of bytes restores the rows.
+        // Reversing all bits reverses rows and columns; the byte swap restores the rows.
         cells.reverse_bits().swap_bytes() >> (STRIDE - self.size)
     }
 
@@ -105,7 +105,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Maps each cell of a set by its row and column.
+    /// Maps each cell in a set by row and column.
     fn mapped(layout: Layout, cells: u64, map: impl Fn(usize, usize) -> (usize, usize)) -> u64 {
         let image = |number| {
             let (row, column) = map(number / layout.size(), number % layout.size());

@@ -1,7 +1,7 @@
-//! Breakout of MinAtar: a paddle keeps a ball in play that breaks three rows of bricks on a board of 10 × 10 cells.
+//! MinAtar's Breakout: a paddle keeps a ball in play, which breaks three rows of bricks on a board of 10 × 10 cells.
 //!
-//! The rules are those of MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`), with which the system
-//! tests compare every step. Breakout is the game of MinAtar whose difficulty does not ramp. Start with [`Breakout`].
+//! The rules are from MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`); the system tests compare
+//! every step. Breakout is the MinAtar game without increasing difficulty. Start with [`Breakout`].
 
 use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
 
@@ -20,30 +20,30 @@ pub const ENTRY: Entry = Entry {
 
 const SIDE: u8 = 10;
 const CELLS: usize = SIDE as usize * SIDE as usize;
-/// The first row of bricks; the other two are below it.
+/// First row of bricks; the other two are below it.
 const BRICKS_TOP: u8 = 1;
 /// All bricks: bit `i` is cell `i` of the three rows, row by row from the top left.
 const WALL: u32 = (1 << (3 * SIDE)) - 1;
-/// The probability that a step repeats the action before it instead of its own, as MinAtar's default.
+/// Probability that a step repeats the previous action; MinAtar's default.
 const STICKY_PROBABILITY: f64 = 0.1;
-/// The number of steps after which an episode is truncated. MinAtar has no limit, and a good player never loses.
+/// Number of steps after which an episode is truncated. MinAtar has no limit, and a good player never loses.
 const STEPS_MAX: usize = 2_500;
 const ACTIONS: [&str; 3] = ["stay", "left", "right"];
 const STAY: u8 = 0;
 const LEFT: u8 = 1;
 const RIGHT: u8 = 2;
 
-/// Determines whether a step may repeat the action before it.
+/// Determines whether a step may repeat the previous action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StickyActions {
     /// With probability 0.1, as in MinAtar: the variant `breakout`.
     On,
-    /// Never: the variant `breakout-deterministic`, in which only the side of the first ball depends on the seed.
+    /// Never: the variant `breakout-deterministic`, where only the side of the first ball depends on the seed.
     Off,
 }
 
 impl StickyActions {
-    /// Returns the option of the variant of this index.
+    /// Returns the option for the variant with this index.
     #[must_use]
     pub fn new(index: u8) -> Option<Self> {
         [Self::On, Self::Off].get(usize::from(index)).copied()
@@ -58,9 +58,9 @@ impl StickyActions {
 
 /// Implements Breakout.
 ///
-/// The actions are the minimal set of MinAtar: the paddle stays, or moves one column to the left or right. A broken
-/// brick has reward 1, and a cleared wall is built again. The episode ends when the ball passes the paddle. Observation
-/// `[4, 10, 10]`: paddle, ball, the cell where the ball was before, bricks.
+/// The actions are MinAtar's minimal set: the paddle stays, or moves one column to the left or right. A broken brick
+/// has reward 1, and a cleared wall is rebuilt. The episode ends when the ball passes the paddle. Observation
+/// `[4, 10, 10]`: paddle, ball, previous cell of the ball, bricks.
 #[derive(Debug, Clone)]
 pub struct Breakout {
     constants: Constants,
@@ -71,13 +71,13 @@ pub struct Breakout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     ball: Cell,
-    /// The cell where the ball was before the last step.
+    /// Cell of the ball before the last step.
     trail: Cell,
     direction: Direction,
-    /// The column of the paddle.
+    /// Column of the paddle.
     paddle: u8,
     bricks: u32,
-    /// True if the ball broke a brick in the last step or has been among bricks since: it breaks no other.
+    /// True if the ball broke a brick in the last step or has been among bricks since: it breaks no further brick.
     strike: bool,
     /// True if the ball has passed the paddle.
     lost: bool,
@@ -92,7 +92,7 @@ struct Cell {
     column: u8,
 }
 
-/// The direction of the ball. The ball moves along diagonals only.
+/// The direction of the ball, which moves along diagonals only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Direction {
     down: bool,
@@ -109,7 +109,7 @@ impl Breakout {
         Self { constants, sticky }
     }
 
-    /// Returns the action that the environment takes for `action`: sometimes the last one, if actions are sticky.
+    /// Returns the action that is taken for `action`: sometimes the last action, if actions are sticky.
     fn taken(&self, position: &mut Position, action: Action) -> u8 {
         if self.sticky == StickyActions::On && position.generator.unit() < STICKY_PROBABILITY {
             return position.last_action;
@@ -119,14 +119,14 @@ impl Breakout {
 }
 
 impl Position {
-    /// Returns the action that the last step took: its own, or that of the step before.
+    /// Returns the action taken in the last step, which sticky actions may have repeated.
     #[must_use]
     pub fn last_action(&self) -> Action {
         Action(self.last_action.into())
     }
 
-    /// Returns the row and column of the ball, its direction (0 up left, 1 up right, 2 down right, 3 down left), row
-    /// and column of the trail, the column of the paddle, 1 if the ball strikes no brick now, and the 30 bricks.
+    /// Returns row and column of the ball, direction of the ball (0 up left, 1 up right, 2 down right, 3 down left),
+    /// row and column of the trail, column of the paddle, 1 if the ball breaks no brick now, and the 30 bricks.
     pub fn numbers(&self) -> impl Iterator<Item = u8> {
         let direction = match (self.direction.down, self.direction.right) {
             (false, false) => 0,
@@ -139,7 +139,7 @@ impl Position {
         head.into_iter().chain((0..3 * SIDE).map(move |brick| u8::from(bricks >> brick & 1 == 1)))
     }
 
-    /// Returns the bit of the brick in a cell, 0 if there is none.
+    /// Returns the bit of the brick in a cell; 0 if there is none.
     fn brick_at(&self, cell: Cell) -> u32 {
         match cell.row.checked_sub(BRICKS_TOP) {
             Some(row @ 0..3) => self.bricks & 1 << (row * SIDE + cell.column),
@@ -163,7 +163,7 @@ impl Position {
         }
     }
 
-    /// Returns the row or column after a step in a direction, and whether the ball bounced off the first or last one.
+    /// Returns the row or column after a step in a direction, and true if the ball bounced off the first or last one.
     fn next(index: u8, forward: bool) -> (u8, bool) {
         let next = if forward { Some(index + 1).filter(|&next| next < SIDE) } else { index.checked_sub(1) };
         (next.unwrap_or(index), next.is_none())
@@ -175,7 +175,7 @@ impl Position {
         self.trail = before;
         let (column, bounced) = Self::next(before.column, self.direction.right);
         self.direction.right ^= bounced;
-        // The ball is never in the last row while the episode goes on, so it bounces only off the top.
+        // The ball is never in the last row during an episode, so it bounces only off the top.
         let (row, at_the_top) = Self::next(before.row, self.direction.down);
         let mut next = Cell { row, column };
         let brick = if at_the_top { 0 } else { self.brick_at(next) };
@@ -194,7 +194,8 @@ impl Position {
         breaks
     }
 
-    /// Bounces the ball off the paddle if that is below it or at its next cell, and loses it otherwise.
+    /// Bounces the ball off the paddle if the paddle is below the ball or at the ball's next cell; otherwise the ball
+    /// is lost.
     fn meet_paddle(&mut self, before: Cell, next: &mut Cell) {
         if self.bricks == 0 {
             self.bricks = WALL;
@@ -244,7 +245,7 @@ impl Game for Breakout {
         self.sticky == StickyActions::On
     }
 
-    /// Outcome 0 takes the action, outcome 1 repeats the last one.
+    /// Outcome 0 takes the action, outcome 1 repeats the last action.
     fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
         chances.clear();
         if self.sticky == StickyActions::On && position.last_action() != action {
@@ -295,7 +296,7 @@ impl Game for Breakout {
         parse_action(&ACTIONS, text)
     }
 
-    /// Renders the board: `o` is the ball, `'` its trail, `#` a brick and `=` the paddle.
+    /// Renders the board: `o` is the ball, `'` the trail, `#` a brick and `=` the paddle.
     fn render(&self, position: &Position) -> String {
         let symbol = |cell: Cell| match cell {
             cell if cell == position.ball => 'o',
@@ -313,8 +314,8 @@ impl Game for Breakout {
 mod tests {
     use super::*;
 
-    /// Moves the paddle below the column of the ball or the one that it reaches next: either keeps the ball in play,
-    /// and sends it to another side. A random choice leaves no cycle.
+    /// Moves the paddle below the ball's current or next column: either keeps the ball in play, and each sends it to
+    /// another side. A random choice leaves no cycle.
     fn follow(position: &Position, choice: &mut Generator) -> Action {
         let (next, _) = Position::next(position.ball.column, position.direction.right);
         let column = [position.ball.column, next][choice.below(2)];
@@ -325,7 +326,7 @@ mod tests {
         })
     }
 
-    /// Plays one episode; returns the sum of its rewards and its outcome.
+    /// Plays one episode; returns the sum of rewards and the outcome.
     fn episode(game: &Breakout, seed: u64, mut choose: impl FnMut(&Position) -> Action) -> (f32, Outcome) {
         let (mut position, mut sum) = (game.start_from(seed), 0.0);
         loop {
@@ -348,7 +349,7 @@ mod tests {
         }
     }
 
-    /// The policies that runs are compared with: docs/muzero.md quotes their returns.
+    /// Reference policies for runs: docs/muzero.md quotes the returns.
     #[test]
     fn a_paddle_that_follows_the_ball_has_over_20_times_the_return_of_random_play_with_sticky_actions() {
         let game = Breakout::new(StickyActions::On);
@@ -377,10 +378,11 @@ mod tests {
                 repeated += u32::from(position.last_action != action);
             }
         }
-        // A repetition is seen unless the last action was itself repeated: the probability is 0.1 (1 − p), so 1/11.
+        // A repetition is visible unless the last action was itself repeated: the probability is p = 0.1 (1 − p), so
+        // 1/11.
         let (share, n) = (f64::from(repeated) / f64::from(steps), f64::from(steps));
         let expected = 1.0 / 11.0;
-        // Six standard errors; the dependence of neighbours makes the true error smaller.
+        // Six standard errors; the dependence between neighbours makes the true error smaller.
         assert!((share - expected).abs() < 6.0 * (expected * (1.0 - expected) / n).sqrt(), "{share} of {n}");
     }
 

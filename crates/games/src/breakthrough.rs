@@ -1,8 +1,8 @@
 //! Breakthrough (Troyka 2000) on boards of 5 to 8 cells a side.
 //!
-//! Each player begins with two rows of pieces. A piece steps one row forward: straight or diagonally to an empty cell,
-//! or diagonally to a cell of the opponent, whose piece it captures. A player wins with a piece in the last row, or by
-//! capturing all pieces; there are no draws. Start with [`Breakthrough`].
+//! Each player starts with two rows of pieces. A piece steps one row forward: straight or diagonally to an empty
+//! cell, or diagonally to a cell with an opposing piece, which it captures. A player wins with a piece in the last
+//! row, or by capturing all pieces; there are no draws. Start with [`Breakthrough`].
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
@@ -20,24 +20,24 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The heuristic value of a piece, apart from its row.
+/// Heuristic value of a piece, apart from the row.
 const MATERIAL: i32 = 10;
 
-/// The number of planes of an observation.
+/// Number of planes in an observation.
 const PLANES: usize = 3;
 
-/// The number of cells along a side of the board, 5 to 8: on 5, one empty row lies between the players.
+/// Number of cells along a side of the board, 5 to 8: on 5, one empty row lies between the players.
 pub type Size = Side<5, 8>;
 
 /// Implements the rules of Breakthrough on one board size.
 ///
-/// Both actions and observations are in the frame of the player to move, whose pieces step towards the top: for the
-/// second player the order of the rows is reversed. A network then learns one game instead of two.
+/// Actions and observations are in the frame of the player to move, whose pieces step towards the top: the rows are
+/// reversed for the second player. A network then learns one game instead of two.
 ///
-/// Action `(row · size + column) · 3 + direction` moves the piece on that cell of the frame to the left (direction 0),
-/// straight ahead (1) or to the right (2). Players write the cells of a step, with rows counted from the side of the
-/// first player: `a2-a3`, and `a2xb3` for a capture. Observation planes: the pieces of the player to move, those of
-/// the opponent, and all ones, which mark the board among the zeros that convolutions read around it.
+/// Action `(row · size + column) · 3 + direction` moves the piece on that cell of the frame to the left (direction
+/// 0), straight ahead (1) or to the right (2). In notation, a step names both cells, with rows counted from the first
+/// player's side: `a2-a3`, and `a2xb3` for a capture. Observation planes: pieces of the player to move, pieces of the
+/// opponent, and all ones, which mark the board among the zeros that convolutions read around it.
 #[derive(Debug, Clone)]
 pub struct Breakthrough {
     spec: Spec,
@@ -48,9 +48,9 @@ pub struct Breakthrough {
 /// Holds a position of Breakthrough, in the frame of the player to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The pieces of the player to move.
+    /// Pieces of the player to move.
     own: u64,
-    /// The pieces of the opponent.
+    /// Pieces of the opponent.
     opponent: u64,
     to_move: Player,
 }
@@ -83,7 +83,7 @@ impl Direction {
         }
     }
 
-    /// Returns the direction from a column to another one, if they are at most one apart.
+    /// Returns the direction between two columns that are at most one apart.
     fn between(from: usize, to: usize) -> Option<Self> {
         Self::ALL.get((to + 1).checked_sub(from)?).copied()
     }
@@ -97,9 +97,8 @@ impl Breakthrough {
         let layout = Layout::new(size);
         let observation = ObservationShape { planes: PLANES, height: size, width: size };
         let actions = Direction::ALL.len() * layout.cells();
-        // Every action moves a piece one row. Unless it wins, a piece of the first row makes at most size − 2 steps,
-        // one of the second row size − 3, and there are `size` of each kind for either player; one more step ends the
-        // game.
+        // Every action moves a piece one row. Unless it wins, a piece of the first row makes at most size − 2 steps
+        // and a piece of the second row size − 3; each player has `size` of each. One more step ends the game.
         let steps_max = 2 * size * (size - 2 + size - 3);
         let spec = Spec::board(ENTRY.name_of(size), actions, observation, steps_max + 1);
         let mirrored = |column: usize| size - 1 - column;
@@ -115,7 +114,7 @@ impl Breakthrough {
         Self { spec, layout, symmetries: vec![Symmetry::identity(observation, actions), mirror] }
     }
 
-    /// Returns the cell that a step leads to, if it is on the board.
+    /// Returns the target cell of a step, if it is on the board.
     fn target(&self, direction: Direction, from: usize) -> Option<usize> {
         let size = self.layout.size();
         let column = (from % size + direction as usize).checked_sub(1).filter(|&column| column < size)?;
@@ -127,7 +126,7 @@ impl Breakthrough {
         if self.is_over(position) {
             return 0;
         }
-        // No piece is in the first row: it would have ended the game.
+        // No piece is in the first row: the game would be over.
         let Position { own, opponent, .. } = *position;
         let (inside, blocked) = match direction {
             Direction::Left => (!self.layout.column(0), own),
@@ -137,13 +136,12 @@ impl Breakthrough {
         own & inside & !(blocked << direction.shift())
     }
 
-    /// Returns whether the last action won: with a piece in the last row, or by capturing the last piece.
+    /// Returns true if the last action won: with a piece in the last row, or by capturing the last piece.
     fn is_over(&self, position: &Position) -> bool {
         position.own == 0 || position.opponent & self.layout.row(self.layout.size() - 1) != 0
     }
 
-    /// Converts the number of a cell from the frame of `player` to rows counted from the side of the first player, or
-    /// back.
+    /// Converts a cell number from the frame of `player` to rows counted from the first player's side, or back.
     fn for_first(&self, cell: usize, player: Player) -> usize {
         let size = self.layout.size();
         match player {
@@ -152,7 +150,7 @@ impl Breakthrough {
         }
     }
 
-    /// Returns the pieces of the first and of the second player, in the frame of the first.
+    /// Returns the pieces of the first and second player, in the frame of the first player.
     fn by_player(&self, position: &Position) -> [u64; 2] {
         let Position { own, opponent, to_move } = *position;
         match to_move {
@@ -206,7 +204,7 @@ impl Game for Breakthrough {
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
         let movable = Direction::ALL.map(|direction| self.movable(position, direction));
         let pieces = movable[0] | movable[1] | movable[2];
-        // The loop is branchless because it is unpredictable which steps are blocked.
+        // The loop is branchless, since blocked steps are unpredictable.
         actions.resize(Direction::ALL.len() * pieces.count_ones() as usize, Action(0));
         let mut len = 0;
         for (from, cell) in self.layout.numbered(pieces) {
@@ -253,7 +251,7 @@ impl Game for Breakthrough {
     }
 
     fn hash(&self, position: &Position) -> u64 {
-        // The same position in the frame of either player has the same observation, and another player to move.
+        // Equal positions in the frames of both players have equal observations, but different players to move.
         mix(mix(mix(position.to_move.index() as u64) ^ position.own) ^ position.opponent)
     }
 
@@ -266,8 +264,8 @@ impl Game for Breakthrough {
         Position { own: image(position.own), opponent: image(position.opponent), to_move: position.to_move }
     }
 
-    /// Values pieces, and more so the further they have advanced: by the triangular numbers, as in most columns of the
-    /// table of Lorentz and Horey 2013.
+    /// Values pieces more the further they have advanced: by the triangular numbers, as in most columns of the table
+    /// of Lorentz and Horey 2013.
     fn heuristic_value(&self, position: &Position) -> i32 {
         let value = |advance: usize| {
             let advance = i32::try_from(advance).expect("boards have at most 8 rows");

@@ -1,8 +1,7 @@
 //! CartPole: a cart on a track balances a pole.
 //!
-//! The dynamics are those of Barto, Sutton and Anderson 1983 as in Gymnasium (`classic_control/cartpole.py`,
-//! environments `CartPole-v0` and `CartPole-v1`), with which the system tests compare every step. Start with
-//! [`CartPole`].
+//! The dynamics are from Barto, Sutton and Anderson 1983, as in Gymnasium (`classic_control/cartpole.py`,
+//! environments `CartPole-v0` and `CartPole-v1`); the system tests compare every step. Start with [`CartPole`].
 
 use std::f64::consts::PI;
 
@@ -21,30 +20,30 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The acceleration of gravity, in m/s².
+/// Acceleration of gravity, in m/s².
 const GRAVITY: f64 = 9.8;
-/// The mass of the cart, in kg.
+/// Mass of the cart, in kg.
 const CART_MASS: f64 = 1.0;
-/// The mass of the pole, in kg.
+/// Mass of the pole, in kg.
 const POLE_MASS: f64 = 0.1;
 const TOTAL_MASS: f64 = POLE_MASS + CART_MASS;
 /// Half the length of the pole, in m.
 const HALF_LENGTH: f64 = 0.5;
 const POLE_MASS_LENGTH: f64 = POLE_MASS * HALF_LENGTH;
-/// The force of an action, in N.
+/// Force of an action, in N.
 const FORCE: f64 = 10.0;
-/// The time of a step, in s.
+/// Duration of a step, in s.
 const STEP_SECONDS: f64 = 0.02;
 /// The episode ends beyond this distance of the cart from the middle, in m.
 const POSITION_MAX: f64 = 2.4;
 /// The episode ends beyond this angle of the pole from the vertical, in radians.
 const ANGLE_MAX: f64 = 12.0 * 2.0 * PI / 360.0;
-/// At the start, each number of the state lies between minus this and this.
+/// Bound on the absolute value of each state variable at the start.
 const START_MAX: f64 = 0.05;
 
 const ACTIONS: [&str; 2] = ["left", "right"];
 
-/// The versions of CartPole, which differ in the length of an episode.
+/// The versions of CartPole, with different episode lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `cartpole-v0`: truncated after 200 steps.
@@ -54,7 +53,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the version of this number.
+    /// Returns the version with this number.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         [Self::V0, Self::V1].get(usize::from(number)).copied()
@@ -77,9 +76,9 @@ impl Version {
 
 /// Implements CartPole.
 ///
-/// The actions push the cart to the left or to the right. Every step has reward 1, the last one included. The episode
-/// ends when the cart leaves the track or the pole falls, and is truncated at the limit of its [`Version`]. Observation
-/// `[4, 1, 1]`: the numbers of the [`State`], in its order and units.
+/// The actions push the cart to the left or to the right. Every step has reward 1, including the last. The episode
+/// ends when the cart leaves the track or the pole falls, and is truncated at the limit of the [`Version`].
+/// Observation `[4, 1, 1]`: the [`State`] variables, in field order and units.
 #[derive(Debug, Clone)]
 pub struct CartPole {
     constants: Constants,
@@ -88,13 +87,13 @@ pub struct CartPole {
 /// The mechanical state of cart and pole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct State {
-    /// The distance of the cart from the middle, to the right, in m.
+    /// Distance of the cart from the middle, positive to the right, in m.
     pub position: f64,
-    /// The velocity of the cart, in m/s.
+    /// Velocity of the cart, in m/s.
     pub velocity: f64,
-    /// The angle of the pole from the vertical, clockwise, in radians.
+    /// Angle of the pole from the vertical, clockwise, in radians.
     pub angle: f64,
-    /// The angular velocity of the pole, in radians/s.
+    /// Angular velocity of the pole, in radians/s.
     pub angular_velocity: f64,
 }
 
@@ -106,7 +105,7 @@ pub struct Position {
 }
 
 impl CartPole {
-    /// Returns the environment of this version.
+    /// Returns the environment in this version.
     #[must_use]
     pub fn new(version: Version) -> Self {
         let name = ENTRY.name_of(version.get());
@@ -116,9 +115,9 @@ impl CartPole {
 }
 
 impl State {
-    /// Returns the state after a step of Euler's method under a force on the cart, in N.
+    /// Returns the state after one Euler step under a force on the cart, in N.
     fn after(self, force: f64) -> Self {
-        // The order of operations is that of Gymnasium, so that results differ in the last bits at most.
+        // The order of operations equals Gymnasium's, so that results differ at most in the last bits.
         let (sin, cos) = (libm::sin(self.angle), libm::cos(self.angle));
         let temp = (force + POLE_MASS_LENGTH * (self.angular_velocity * self.angular_velocity) * sin) / TOTAL_MASS;
         let angular_acceleration =
@@ -137,7 +136,7 @@ impl State {
         self.position.abs() > POSITION_MAX || self.angle.abs() > ANGLE_MAX
     }
 
-    /// Returns the four numbers in the order of the fields.
+    /// Returns the four state variables in field order.
     #[must_use]
     pub const fn numbers(self) -> [f64; 4] {
         [self.position, self.velocity, self.angle, self.angular_velocity]
@@ -210,7 +209,7 @@ impl Game for CartPole {
 mod tests {
     use super::*;
 
-    /// Plays an episode by a policy, and returns its last position and the sum of its rewards.
+    /// Plays an episode by a policy; returns the last position and the sum of rewards.
     fn play(game: &CartPole, seed: u64, policy: impl Fn(State) -> bool) -> (Position, f32) {
         let mut position = game.start_from(seed);
         let mut sum = 0.0;
@@ -221,7 +220,7 @@ mod tests {
         (position, sum)
     }
 
-    /// A linear feedback that balances the pole and returns the cart to the middle.
+    /// Balances the pole and returns the cart to the middle, by linear feedback.
     fn balance(state: State) -> bool {
         state.position + 1.5 * state.velocity + 20.0 * state.angle + 3.0 * state.angular_velocity > 0.0
     }

@@ -1,7 +1,7 @@
 //! Catch: a ball falls down a board of 10 rows and 5 columns, and a paddle in the last row moves below it.
 //!
-//! The rules are those of bsuite (Osband et al. 2020, `bsuite/environments/catch.py`), with which the system tests
-//! compare every step. Start with [`Catch`].
+//! The rules are from bsuite (Osband et al. 2020, `bsuite/environments/catch.py`); the system tests compare every
+//! step. Start with [`Catch`].
 
 use game::{Action, Error, Game, ObservationShape, Outcome};
 
@@ -25,9 +25,9 @@ const ACTIONS: [&str; 3] = ["left", "stay", "right"];
 /// Implements the rules of Catch.
 ///
 /// The ball starts in a column of the first row that depends on the seed, the paddle in the middle. The actions move
-/// the paddle one column to the left, not at all, or to the right, and the ball falls by one row. When it reaches the
-/// last row the episode ends, with reward 1 if the paddle is below it and −1 otherwise. Observation `[1, 10, 5]`: ones
-/// for the ball and the paddle.
+/// the paddle one column to the left, not at all, or to the right, and the ball falls by one row. The episode ends
+/// when the ball reaches the last row, with reward 1 if the paddle is below and −1 otherwise. Observation
+/// `[1, 10, 5]`: ones for ball and paddle.
 #[derive(Debug, Clone)]
 pub struct Catch {
     constants: Constants,
@@ -42,7 +42,7 @@ pub struct Position {
 }
 
 impl Catch {
-    /// Returns the rules.
+    /// Returns the rules of Catch.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 1, height: ROWS.into(), width: COLUMNS.into() };
@@ -57,7 +57,7 @@ impl Default for Catch {
 }
 
 impl Position {
-    /// Returns the row of the ball, its column, and the column of the paddle, from 0 at the top left.
+    /// Returns row and column of the ball, and column of the paddle, from 0 at the top left.
     #[must_use]
     pub const fn coordinates(&self) -> [u8; 3] {
         [self.ball_row, self.ball_column, self.paddle]
@@ -138,7 +138,7 @@ impl Game for Catch {
 mod tests {
     use super::*;
 
-    /// Plays an episode by a policy, which returns an action for the columns of the ball and the paddle.
+    /// Plays an episode by a policy from ball and paddle columns to an action; returns the sum of rewards.
     fn total_reward(seed: u64, policy: impl Fn(u8, u8) -> u16) -> f32 {
         let game = Catch::new();
         let mut position = game.start_from(seed);

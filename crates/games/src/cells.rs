@@ -1,31 +1,31 @@
-//! Sets of the cells of a board as bits, for boards that do not fit one word.
+//! Sets of board cells as bits, for boards that do not fit one word.
 
 use std::ops::{BitAnd, BitOr, Shl, Shr};
 
 use game::{Player, mix};
 
-/// The number of cells of the largest board, of 20 cells a side.
+/// Number of cells on the largest board, of 20 cells a side.
 pub(crate) const CELLS_MAX: usize = 20 * 20;
 const WORDS: usize = CELLS_MAX.div_ceil(64);
 
-/// Returns the player whose set has a cell.
+/// Returns the player who owns a cell.
 pub(crate) fn owner(of_players: &[Cells; 2], cell: usize) -> Option<Player> {
     [Player::First, Player::Second].into_iter().find(|player| of_players[player.index()].contains(cell))
 }
 
-/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
+/// Returns the hash key of a stone (Zobrist 1970, with computed instead of stored keys).
 pub(crate) const fn stone_key(player: Player, cell: usize) -> u64 {
     mix((cell as u64) << 1 | player.index() as u64)
 }
 
-/// Holds a set of cells, numbered row by row.
+/// A set of cells, numbered row by row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Cells([u64; WORDS]);
 
 impl Cells {
-    /// The set without a cell.
+    /// The empty set.
     pub(crate) const EMPTY: Self = Self([0; WORDS]);
-    /// The number of [words](Self::words).
+    /// Number of [words](Self::words).
     pub(crate) const WORDS: usize = WORDS;
 
     pub(crate) fn contains(&self, cell: usize) -> bool {
@@ -41,7 +41,7 @@ impl Cells {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // Without branches, as the words are few.
+        // Without branches, since there are few words.
         self.0.iter().fold(0, |bits, word| bits | word) == 0
     }
 
@@ -49,12 +49,12 @@ impl Cells {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Returns the lowest cell of the set.
+    /// Returns the lowest cell in the set.
     pub(crate) fn first(&self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// Iterates over the cells of the set in ascending order.
+    /// Iterates over the cells in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
@@ -68,7 +68,7 @@ impl Cells {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
-    /// Returns the words of the set, cell 0 in the lowest bit of the first.
+    /// Returns the words of the set; cell 0 is the lowest bit of the first word.
     pub(crate) fn words(&self) -> &[u64; WORDS] {
         &self.0
     }

@@ -1,8 +1,8 @@
-//! Chess by the laws of FIDE, with the draws that a player could claim declared at once.
+//! Chess by the laws of FIDE; draws that a player could claim are declared at once.
 //!
-//! The crate `cozy-chess` has the rules of moves: decision 0078. Here are the actions, the observation and the ends of
-//! a game, besides mate and stalemate: the third occurrence of a position, fifty moves of each player without a capture
-//! or a step of a pawn, too few pieces for a mate, and a limit of plies. Start with [`Chess`].
+//! The crate `cozy-chess` has the rules of moves: decision 0078. This module has actions, observations and, besides
+//! mate and stalemate, the ends of a game: the third occurrence of a position, fifty moves by each player without a
+//! capture or a pawn step, too few pieces for mate, and a limit of plies. Start with [`Chess`].
 
 mod moves;
 mod notation;
@@ -28,45 +28,45 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The number of cells along a side of the board.
+/// Number of cells along a side of the board.
 const SIDE: usize = 8;
 const CELLS: usize = SIDE * SIDE;
 
-/// The number of planes of an observation.
+/// Number of planes in an observation.
 const PLANES: usize = 20;
 
-/// The number of plies after which a game is drawn, AlphaZero's limit.
+/// Number of plies after which a game is drawn; AlphaZero's limit.
 const PLIES_MAX: u16 = 512;
 
-/// The number of plies without a capture or a step of a pawn after which a game is drawn: fifty moves of each player.
+/// Number of plies without a capture or a pawn step after which a game is drawn: fifty moves of each player.
 const QUIET_PLIES_MAX: u8 = 100;
 
 /// Implements the rules of chess.
 ///
-/// Actions and observations are in the frame of the player to move, whose pawns step towards the top: for Black the
-/// order of the ranks is reversed. A network then learns one game instead of two. White is the first player.
+/// Actions and observations are in the frame of the player to move, whose pawns step towards the top: the ranks are
+/// reversed for Black. A network then learns one game instead of two. White is the first player.
 ///
-/// Action `cell · 73 + way` moves the piece on that cell of the frame, row by row from the top left, in one of the ways
-/// of Silver et al. 2018:
-/// - ways 0 to 55 are `direction · 7 + distance - 1` of a queen, with directions clockwise from the top; a pawn that
-///   reaches the last row becomes a queen; castling is a move of the king by two cells;
-/// - ways 56 to 63 are the moves of a knight, clockwise from two rows up and one column to the right;
-/// - ways 64 to 72 are `64 + piece · 3 + direction`: a pawn that reaches the last row to the left, straight ahead or to
-///   the right becomes a knight, a bishop or a rook.
+/// Action `cell · 73 + way` moves the piece on that cell of the frame, row by row from the top left, in one of the
+/// ways of Silver et al. 2018:
+/// - ways 0 to 55 are queen moves, `direction · 7 + distance - 1`, with directions clockwise from the top; a pawn
+///   that reaches the last row becomes a queen; castling is a king move by two cells;
+/// - ways 56 to 63 are knight moves, clockwise from two rows up and one column to the right;
+/// - ways 64 to 72 are underpromotions, `64 + piece · 3 + direction`: a pawn that reaches the last row to the left,
+///   straight ahead or to the right becomes a knight, a bishop or a rook.
 ///
-/// Players write moves in the notation of UCI: `e2e4`, `e1g1`, `e7e8q`. Standard algebraic notation is also read.
+/// Moves are written in UCI notation: `e2e4`, `e1g1`, `e7e8q`. Standard algebraic notation is also read.
 ///
 /// Observation planes `[20, 8, 8]`:
-/// - pawns, knights, bishops, rooks, queens and king of the player to move, then those of the opponent;
-/// - all ones if the position has occurred before, so that its next occurrence is a draw;
-/// - all ones for each right to castle: of the player on the side of the king and of the queen, then of the opponent;
+/// - pawns, knights, bishops, rooks, queens and king of the player to move, then of the opponent;
+/// - all ones if the position has occurred before, so that the next occurrence is a draw;
+/// - all ones for each castling right: kingside and queenside of the player to move, then of the opponent;
 /// - the cell on which a pawn can be captured en passant;
-/// - the number of plies without a capture or a step of a pawn, divided by 100;
+/// - the number of plies without a capture or a pawn step, divided by 100;
 /// - ones, which mark the board against the zeros that convolutions read around it.
 ///
-/// AlphaZero and Leela Chess Zero observe the last 8 positions. The rules need none of them but for repetitions, which
-/// have a plane, and one evaluation serves all orders of moves that end alike. There is no plane of the colour: from
-/// the frame of the player to move, White and Black have the same game.
+/// AlphaZero and Leela Chess Zero observe the last 8 positions. The rules need them only for repetitions, which have
+/// a plane; without them, one evaluation serves all transpositions. There is no plane for the colour: in the frame of
+/// the player to move, White and Black have the same game.
 #[derive(Debug, Clone)]
 pub struct Chess {
     spec: Spec,
@@ -77,20 +77,20 @@ pub struct Chess {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     board: Board,
-    /// The cell on which a pawn can be captured en passant, if such a move is legal.
+    /// Cell on which a pawn can be captured en passant, if such a move is legal.
     en_passant: Option<Square>,
-    /// The hash of what occurs again when a position is repeated: pieces, player to move, rights to castle, en passant.
+    /// Hash of everything that repeats with a position: pieces, player to move, castling rights, en passant.
     key: u64,
-    /// The keys of earlier positions since the last capture or step of a pawn; the key of a second occurrence is mixed.
+    /// Keys of earlier positions since the last capture or pawn step; a second occurrence has the mixed key.
     past: Past,
-    /// The number of earlier occurrences of the position, at most 2.
+    /// Number of earlier occurrences of the position, at most 2.
     occurrences: u8,
     plies: u16,
     outcome: Option<Outcome>,
 }
 
 impl Chess {
-    /// Returns the rules.
+    /// Returns the rules of chess.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: PLANES, height: SIDE, width: SIDE };
@@ -127,7 +127,7 @@ impl Position {
         self.derive();
     }
 
-    /// Computes what follows from the board and the past.
+    /// Computes the fields that follow from the board and the past.
     fn derive(&mut self) {
         self.en_passant = capturable_en_passant(&self.board);
         let en_passant = self.en_passant.map_or(0, |square| mix(square as u64));
@@ -155,7 +155,7 @@ impl Position {
 }
 
 /// Returns the cell on which a pawn of the player to move can capture en passant. A board has it after every double
-/// step, but a position is another one only if the capture is legal.
+/// step, but a position differs only if the capture is legal.
 fn capturable_en_passant(board: &Board) -> Option<Square> {
     let mover = board.side_to_move();
     let to = Square::new(board.en_passant()?, Rank::Sixth.relative_to(mover));
@@ -163,8 +163,8 @@ fn capturable_en_passant(board: &Board) -> Option<Square> {
     from.into_iter().any(|from| board.is_legal(Move { from, to, promotion: None })).then_some(to)
 }
 
-/// Returns whether neither player could be mated by any moves: one minor piece besides the kings, or bishops that all
-/// stand on cells of one colour.
+/// Returns true if no sequence of moves can mate either player: one minor piece besides the kings, or bishops that
+/// all stand on cells of one colour.
 fn is_insufficient(board: &Board) -> bool {
     let [knights, bishops, kings] = [Piece::Knight, Piece::Bishop, Piece::King].map(|piece| board.pieces(piece));
     let minor = knights | bishops;
@@ -247,9 +247,9 @@ impl Game for Chess {
         next().fill(1.0);
     }
 
-    /// Hashes what the observation shows, the player to move and the number of plies. Earlier positions count as far as
-    /// this one is among them: with all of them in the hash, no two orders of moves would have the same one, and no
-    /// evaluation would serve both.
+    /// Hashes the observed state, the player to move and the number of plies. Earlier positions count only as
+    /// occurrences of this position: with all of them in the hash, no two transpositions would have equal hashes or
+    /// share an evaluation.
     fn hash(&self, position: &Position) -> u64 {
         let quiet_plies = u64::from(position.board.halfmove_clock());
         let rest = u64::from(position.plies) << 16 | quiet_plies << 8 | u64::from(position.occurrences);
@@ -282,7 +282,7 @@ impl Game for Chess {
         })
     }
 
-    /// Renders the board with White at the bottom; the pieces of White are capital letters.
+    /// Renders the board with White at the bottom; White's pieces are capital letters.
     fn render(&self, position: &Position) -> String {
         grid::render(
             SIDE,

@@ -1,9 +1,9 @@
-//! Connect Four: four in a line, on the usual board of 7 columns and 6 rows and on other boards.
+//! Connect Four: four in a line, on the usual board of 7 columns and 6 rows, and on other boards.
 //!
 //! A position is two 64-bit words. With R rows, column `c` owns the R bits from `c · (R + 1)`, bottom cell first; the
-//! bit above each column stays clear, so that a shift never carries a line from one column into the next. [`Rules`] are
-//! generic over the [`Board`], so that the numbers of columns and rows of the usual board are constants of the
-//! compiler. Start with [`ConnectFour`]; `connect_four_boards.rs` registers the other boards.
+//! bit above each column stays clear, so that shifts never carry a line from one column into the next. [`Rules`] are
+//! generic over the [`Board`], so that the size of the usual board is known at compile time. Start with
+//! [`ConnectFour`]; `connect_four_boards.rs` registers the other boards.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// A board of Connect Four: at most 9 columns, each of which takes one bit more than it has rows, and at most 64 bits.
+/// A board of Connect Four: at most 9 columns, and at most 64 bits, where a column takes one bit more than it has rows.
 pub trait Board: Copy + fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the game on this board.
     fn name(self) -> String;
@@ -32,7 +32,7 @@ pub trait Board: Copy + fmt::Debug + Send + Sync + 'static {
     /// Returns the number of rows.
     fn rows(self) -> usize;
 
-    /// Returns the number of bits from one column to the next: its cells and the clear bit above them.
+    /// Returns the number of bits from one column to the next: the cells and the clear bit above them.
     fn stride(self) -> usize {
         self.rows() + 1
     }
@@ -42,7 +42,7 @@ pub trait Board: Copy + fmt::Debug + Send + Sync + 'static {
         self.columns() * self.rows()
     }
 
-    /// Returns the cells of a column.
+    /// Returns the cells in a column.
     fn column(self, column: usize) -> u64 {
         ((1 << self.rows()) - 1) << (column * self.stride())
     }
@@ -71,14 +71,14 @@ pub type ConnectFour = Rules<Usual>;
 
 /// Implements the rules of Connect Four on one board.
 ///
-/// Action `c` drops a stone into column `c`, from the left; players call the columns from `1`. Observation planes,
-/// top row first: the stones of the player to move, those of the opponent, and all ones if the player to move made the
+/// Action `c` drops a stone into column `c`, from the left; in notation, columns count from `1`. Observation planes,
+/// top row first: stones of the player to move, stones of the opponent, and all ones if the player to move made the
 /// first move of the game, which matters for zugzwang and is hard to derive from the stones.
 #[derive(Debug, Clone)]
 pub struct Rules<B> {
     spec: Spec,
     board: B,
-    /// The lowest cell of every column.
+    /// Lowest cell of every column.
     bottom: u64,
     symmetries: Vec<Symmetry>,
 }
@@ -86,14 +86,14 @@ pub struct Rules<B> {
 /// Holds a position of Connect Four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The stones of the player to move.
+    /// Stones of the player to move.
     own: u64,
     /// All stones.
     occupied: u64,
 }
 
 impl ConnectFour {
-    /// Returns the rules.
+    /// Returns the rules for the usual board.
     #[must_use]
     pub fn new() -> Self {
         Self::on(Usual)
@@ -107,7 +107,7 @@ impl Default for ConnectFour {
 }
 
 impl<B: Board> Rules<B> {
-    /// Returns the rules on a board.
+    /// Returns the rules for a board.
     #[must_use]
     pub fn on(board: B) -> Self {
         let columns = board.columns();
@@ -123,12 +123,12 @@ impl<B: Board> Rules<B> {
         Self { spec, board, bottom, symmetries: vec![Symmetry::identity(observation, columns), mirror] }
     }
 
-    /// Returns every cell of the board.
+    /// Returns all cells of the board.
     fn full(&self) -> u64 {
         self.bottom * ((1 << self.board.rows()) - 1)
     }
 
-    /// Returns the lowest empty cell of each open column; none once the game is over.
+    /// Returns the lowest empty cell of each open column; no cells once the game is over.
     fn landings(&self, position: Position) -> u64 {
         if self.has_four(position.own ^ position.occupied) {
             0
@@ -137,7 +137,7 @@ impl<B: Board> Rules<B> {
         }
     }
 
-    /// Returns whether `stones` contain four in a line.
+    /// Returns true if `stones` contain four in a line.
     fn has_four(&self, stones: u64) -> bool {
         let stride = self.board.stride();
         let up = stones & (stones >> 1);
@@ -151,7 +151,7 @@ impl<B: Board> Rules<B> {
             != 0
     }
 
-    /// Returns the cells in which one more stone would complete four in a line with `stones`.
+    /// Returns the cells where one more stone would complete four in a line with `stones`.
     fn completions(&self, stones: u64) -> u64 {
         let stride = self.board.stride();
         let upright = stones << 1 & stones << 2 & stones << 3;
@@ -169,11 +169,11 @@ impl<B: Board> Rules<B> {
         [1, stride - 1, stride, stride + 1].into_iter().map(|step| lines(step).count_ones().cast_signed()).sum()
     }
 
-    /// Values the cells that complete a line of the first player against those of the second.
+    /// Values the completing cells of the first player against those of the second, positive for the first player.
     ///
-    /// When all other columns are full, the first player gets the cells of odd rows, counted from one, and the second
-    /// player the cells of even rows (Allis 1988, chapter 3). The lowest such cell of either player decides a column.
-    /// The weights were chosen by the accuracy of searches to depth 8.
+    /// When all other columns are full, the first player gets the cells in odd rows, counted from one, and the second
+    /// player the cells in even rows (Allis 1988, chapter 3). The lowest such cell decides a column. The weights were
+    /// chosen by the accuracy of searches to depth 8.
     fn threats(&self, first: u64, second: u64) -> i32 {
         let mut value = 0;
         for column in 0..self.board.columns() {
@@ -236,7 +236,7 @@ impl<B: Board> Game for Rules<B> {
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
         let landings = self.landings(*position);
-        // The loop is branchless because full columns are unpredictable.
+        // The loop is branchless, since full columns are unpredictable.
         actions.resize(self.board.columns(), Action(0));
         let mut len = 0;
         for column in 0..self.board.columns() {
@@ -252,7 +252,7 @@ impl<B: Board> Game for Rules<B> {
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        // The players change sides before the stone lands: a stone set in `occupied` only belongs to the opponent of
+        // The players change sides before the stone lands: a stone set only in `occupied` belongs to the opponent of
         // the next player to move.
         position.own ^= position.occupied;
         position.occupied |= position.occupied + (1 << (action.index() * self.board.stride()));
@@ -274,8 +274,8 @@ impl<B: Board> Game for Rules<B> {
         began.fill(if self.to_move(position) == Player::First { 1.0 } else { 0.0 });
     }
 
-    /// The sum of both words is unique for every position: in each column it sets the bit above the topmost stone and
-    /// keeps the owners of the stones below (Pons, "Solving Connect 4", part 6).
+    /// The sum of both words is unique per position: in each column it sets the bit above the topmost stone and keeps
+    /// the owners of the stones below (Pons, "Solving Connect 4", part 6).
     fn hash(&self, position: &Position) -> u64 {
         mix(position.own + position.occupied + self.bottom)
     }
@@ -291,7 +291,7 @@ impl<B: Board> Game for Rules<B> {
         }
     }
 
-    /// Values the lines that a player can still complete, and the empty cells that complete one.
+    /// Values the lines that a player can still complete, and the empty cells that complete a line.
     fn heuristic_value(&self, position: &Position) -> i32 {
         let (own, opponent) = (position.own, position.own ^ position.occupied);
         let free = self.full() ^ position.occupied;

@@ -1,9 +1,9 @@
-//! Connect Four on boards of other sizes than the usual one, by the same rules. Start with [`ConnectFourBoards`].
+//! Connect Four on boards of other sizes, by the same rules. Start with [`ConnectFourBoards`].
 
 use crate::connect_four::{self, Board, Rules};
 use crate::entry::{BoardSize, Boards, Entry, Exhaustive, Variants};
 
-/// The registry entry of the boards. The usual board has an entry of its own, with solved positions.
+/// The registry entry of the boards. The usual board has a separate entry, with solved positions.
 pub const ENTRY: Entry = Entry {
     name: connect_four::ENTRY.name,
     variants: Variants::Boards(Boards {
@@ -11,7 +11,7 @@ pub const ENTRY: Entry = Entry {
         examples: &[
             BoardSize { columns: 4, rows: 4 },
             BoardSize { columns: 6, rows: 5 },
-            // These take 63 and 64 bits.
+            // These two take 63 and 64 bits.
             BoardSize { columns: 9, rows: 6 },
             BoardSize { columns: 4, rows: 15 },
         ],
@@ -24,15 +24,15 @@ pub const ENTRY: Entry = Entry {
 
 const USUAL: BoardSize = BoardSize { columns: 7, rows: 6 };
 
-/// The bits of a position: a column takes one more than it has cells.
+/// Bits of a position: a column takes one bit more than it has cells.
 const BITS: u8 = 64;
 
-/// The size of a board: 4 to 9 columns, which have names of one digit, and at least 4 rows, but not the usual size.
+/// The size of a board: 4 to 9 columns, which have one-digit names, and at least 4 rows, but not the usual size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(BoardSize);
 
 impl Size {
-    /// Returns the size with this number, 16 · columns + rows, if there is such a board.
+    /// Returns the size with this number, 16 · columns + rows; `None` if there is no such board.
     #[must_use]
     pub fn new(variant: u8) -> Option<Self> {
         let size = BoardSize::of_variant(variant);
@@ -61,11 +61,11 @@ impl Board for Size {
     }
 }
 
-/// Implements the rules of Connect Four on boards of other sizes than the usual one.
+/// Implements the rules of Connect Four on boards of other sizes.
 pub type ConnectFourBoards = Rules<Size>;
 
 impl ConnectFourBoards {
-    /// Returns the rules on a board of this size.
+    /// Returns the rules for a board of this size.
     #[must_use]
     pub fn new(size: Size) -> Self {
         Self::on(size)
@@ -116,13 +116,13 @@ mod tests {
         assert!(wins.iter().all(|&count| count > 0) && draws > 0, "{wins:?}, {draws}");
     }
 
-    /// On each board, three stones at the top of a column and one at the bottom of the next are neighbours in memory.
+    /// On each board, three stones at the top of a column and one at the bottom of the next are adjacent in memory.
     #[test]
     fn a_line_does_not_run_over_the_edge_of_a_column() {
         for size in sizes() {
             let game = ConnectFourBoards::new(size);
-            // Both players alternate in the first column up to three cells below its top; the last of these stones is
-            // the second player's.
+            // Both players alternate in the first column up to three cells below the top; the second player has the
+            // last of these stones.
             let below = size.rows() - 3;
             let mut moves = if below.is_multiple_of(2) { Vec::new() } else { vec![size.columns() - 1] };
             moves.extend(std::iter::repeat_n(0, below).chain([0, 2, 0, 3, 0, 2, 1]));
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// The number of positions of 4 columns and 4 rows that John Tromp published (tromp.github.io/c4/c4.html).
+    /// The number of positions with 4 columns and 4 rows, published by John Tromp (tromp.github.io/c4/c4.html).
     #[test]
     fn the_board_of_4_columns_and_4_rows_has_the_published_number_of_positions() {
         let game = of_size(4, 4);

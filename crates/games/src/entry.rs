@@ -1,16 +1,16 @@
 use std::fmt;
 
-/// Describes a registered game, apart from its rules.
+/// The description of a registered game, apart from the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The name in configurations, logs and trajectories, if the game has no variants.
+    /// Name in configurations, logs and trajectories, if the game has no variants.
     pub name: &'static str,
-    /// The variants of the game, each of which has its own name.
+    /// Variants of the game, each with a separate name.
     pub variants: Variants,
-    /// The preset of a run: TOML with lower precedence than the run file of every process. Missing keys have the
-    /// defaults of each process.
+    /// Preset of a run: TOML with lower precedence than the run file of every process. Missing keys have the defaults
+    /// of each process.
     pub preset: &'static str,
-    /// The positions with known scores on which the arena measures accuracy; only for a game without variants.
+    /// Positions with known scores, on which the arena measures accuracy; only for games without variants.
     pub solved: Option<SolvedPositions>,
     /// Determines whether the arena plays every line of the game.
     pub exhaustive: Exhaustive,
@@ -19,62 +19,62 @@ pub struct Entry {
 /// The variants of a game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variants {
-    /// The game has one form, which has the name of the game.
+    /// One form, with the name of the game.
     One,
-    /// A variant for each size; it is written `NAME-SIZE`: `hex-11`.
+    /// One variant per size, written `NAME-SIZE`: `hex-11`.
     Sizes(Sizes),
-    /// A variant for each board of columns and rows but the usual one, which another entry has; it is written
+    /// One variant per board of columns and rows except the usual board, which has another entry; written
     /// `NAME-COLUMNSxROWS`: `connect_four-6x5`.
     Boards(Boards),
-    /// A few variants, each with its whole name; the registry identifies one by its index: `cartpole-v0`.
+    /// A few variants with full names, identified by index in the registry: `cartpole-v0`.
     Named(&'static [&'static str]),
 }
 
-/// The sizes of a game: the number of cells along a side of its board, or another number that its module documents.
+/// The sizes of a game: cells along a side of the board, or another number that the game's module documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// The smallest size.
+    /// Minimum size.
     pub min: u8,
-    /// The size that examples and suggestions use.
+    /// Size for examples and suggestions.
     pub usual: u8,
-    /// The largest size.
+    /// Maximum size.
     pub max: u8,
 }
 
-/// The boards of a game that has columns and rows.
+/// The boards of a game with columns and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Boards {
-    /// The board that has the name of the game alone.
+    /// The board with the name of the game alone.
     pub usual: BoardSize,
-    /// Boards of this entry for tests and suggestions, the smallest first.
+    /// Boards of this entry for tests and suggestions, smallest first.
     pub examples: &'static [BoardSize],
-    /// The condition that all boards fulfil, in words.
+    /// Condition on all boards, in words.
     pub condition: &'static str,
 }
 
-/// The size of a board with columns and rows, at most 15 of each.
+/// The size of a board with columns and rows, at most 15 each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoardSize {
-    /// The number of columns.
+    /// Number of columns.
     pub columns: u8,
-    /// The number of rows.
+    /// Number of rows.
     pub rows: u8,
 }
 
 impl BoardSize {
-    /// Parses `6x5`. A size has exactly one form: `06x5` and `+6x5` are rejected.
+    /// Parses `6x5`. Every size has exactly one form: `06x5` and `+6x5` are rejected.
     fn parse(text: &str) -> Option<Self> {
         let (columns, rows) = text.split_once('x')?;
         let size = Self { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
         (size.columns < 16 && size.rows < 16 && size.to_string() == text).then_some(size)
     }
 
-    /// Returns the number by which the registry identifies the board.
+    /// Returns the registry number of the board.
     pub(crate) const fn variant(self) -> u8 {
         self.columns << 4 | self.rows
     }
 
-    /// Returns the board that the registry identifies by this number.
+    /// Returns the board with this registry number.
     pub(crate) const fn of_variant(variant: u8) -> Self {
         Self { columns: variant >> 4, rows: variant & 15 }
     }
@@ -89,14 +89,14 @@ impl fmt::Display for BoardSize {
 /// Positions with the score of every move, bundled with a game. `data/README.md` describes the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SolvedPositions {
-    /// The name of the file, for error messages.
+    /// Name of the file, for error messages.
     pub file: &'static str,
-    /// The content of the file.
+    /// Content of the file.
     pub csv: &'static str,
 }
 
-/// Determines whether the arena plays every line of a game against the weights that it measures, which is feasible only
-/// for tiny games.
+/// Determines whether the arena plays every line of a game against the measured weights, which is feasible only for
+/// tiny games.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustive {
     /// The arena plays every line, for every version.
@@ -105,7 +105,7 @@ pub enum Exhaustive {
     Skip,
 }
 
-/// The error for text that is not the name of a registered game.
+/// The error for text that does not name a registered game.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No game has this name.
@@ -113,26 +113,26 @@ pub enum Error {
     UnknownGame {
         /// The given name.
         name: String,
-        /// The most similar name, if one is similar.
+        /// The most similar name, if any is similar.
         nearest: Option<String>,
     },
-    /// The game exists, but not at this size.
+    /// The game exists, but not in this size.
     #[error("`{name}` is not a size of {}: the sizes are {entry}", entry.name)]
     Size {
         /// The given name.
         name: String,
-        /// The entry of the game.
+        /// Entry of the game.
         entry: &'static Entry,
     },
-    /// The board is the usual one, which has the name of the game alone.
+    /// The board is the usual board, which has the name of the game alone.
     #[error("`{name}` is called `{}`", entry.name)]
     UsualBoard {
         /// The given name.
         name: String,
-        /// The entry of the game.
+        /// Entry of the game.
         entry: &'static Entry,
     },
-    /// The environment runs outside this program, which knows it only by a description.
+    /// The environment runs outside this program and requires a description.
     #[error("`{name}` runs outside this program: the section [environment] of a run file describes it")]
     Undescribed {
         /// The given name.
@@ -145,8 +145,8 @@ fn suggested(nearest: Option<&str>) -> String {
 }
 
 impl Entry {
-    /// Reads the variant in `name` if it names this game: the size, the number of the board, or the index of the name;
-    /// 0 for a game of one form.
+    /// Reads the variant in `name` if it names this game: the size, the board number, or the index of the name; 0 for
+    /// a game with one form.
     pub(crate) fn variant_in(&'static self, name: &str) -> Option<Result<u8, Error>> {
         let sizes = match self.variants {
             Variants::One => return (name == self.name).then_some(Ok(0)),
@@ -162,12 +162,12 @@ impl Entry {
         };
         let text = name.strip_prefix(self.name)?.strip_prefix('-')?;
         let size = text.parse().ok().filter(|size| (sizes.min..=sizes.max).contains(size));
-        // A board has exactly one name: `hex-011` and `hex-+11` are rejected.
+        // Every board has exactly one name: `hex-011` and `hex-+11` are rejected.
         let size = size.filter(|size| size.to_string() == text);
         Some(size.ok_or_else(|| self.wrong_size(name)))
     }
 
-    /// Reads the size of a board in `text`, the end of `name`.
+    /// Reads the board size in `text`, the end of `name`.
     fn board_in(&'static self, name: &str, text: &str, boards: Boards) -> Result<u8, Error> {
         match BoardSize::parse(text) {
             None => Err(self.wrong_size(name)),
@@ -180,7 +180,7 @@ impl Entry {
         Error::Size { name: name.to_owned(), entry: self }
     }
 
-    /// Returns the name of a variant: of the size, of the number of the board, or of the index of the name.
+    /// Returns the name of a variant, given by size, board number, or index of the name.
     pub(crate) fn name_of(&self, variant: usize) -> String {
         match self.variants {
             Variants::One => self.name.to_owned(),
@@ -193,8 +193,7 @@ impl Entry {
         }
     }
 
-    /// Returns the names of the smallest, the usual and the largest size, of some boards, or all names of a game
-    /// without sizes.
+    /// Returns example names: the minimum, usual and maximum size, some boards, or all names of a game without sizes.
     pub fn examples(&self) -> impl Iterator<Item = String> {
         let mut variants: Vec<usize> = match self.variants {
             Variants::One => vec![0],
@@ -202,13 +201,13 @@ impl Entry {
             Variants::Boards(Boards { examples, .. }) => examples.iter().map(|size| size.variant().into()).collect(),
             Variants::Named(names) => (0..names.len()).collect(),
         };
-        // The usual size may be the largest one.
+        // The usual size may be the maximum.
         variants.dedup();
         variants.into_iter().map(|variant| self.name_of(variant))
     }
 
-    /// Returns what may be meant by a misspelt name, as the text that the name resembles and the name to suggest: every
-    /// size, and the usual one for the name of the game alone.
+    /// Returns candidates for a misspelt name: the text to compare, and the name to suggest. Every size is a
+    /// candidate, and the name of the game alone suggests the usual size.
     pub(crate) fn suggestions(&self) -> Vec<(String, String)> {
         let same = |name: String| (name.clone(), name);
         match self.variants {

@@ -1,5 +1,4 @@
-//! The parts that environments for one player share: constants, methods of [`game::Game`] that are the same for all of
-//! them, hashes of several words, and the names of actions.
+//! Shared parts of one-player environments: constants, common methods of [`game::Game`], hashes and action names.
 
 use game::{
     Action, Dynamics, Error, ObservationRange, ObservationShape, Outcome, Players, Scoring, Spec, Symmetry, mix,
@@ -32,25 +31,25 @@ impl Constants {
         Self::of(spec)
     }
 
-    /// Returns these constants, with the identity as the only symmetry.
+    /// Returns the constants for `spec`, with the identity as the only symmetry.
     pub(crate) fn of(spec: Spec) -> Self {
         let symmetries = [Symmetry::identity(spec.observation, spec.actions)];
         Self { spec, symmetries }
     }
 
-    /// Returns the same constants with observations of any finite values.
+    /// Returns the constants with observations of any finite values.
     pub(crate) fn with_finite_observation(mut self) -> Self {
         self.spec.observation_range = ObservationRange::Finite;
         self
     }
 
-    /// Returns the same constants with stochastic dynamics.
+    /// Returns the constants with stochastic dynamics.
     pub(crate) fn with_chance(mut self) -> Self {
         self.spec.dynamics = Dynamics::Stochastic;
         self
     }
 
-    /// Returns `Truncated` after the last of [`Spec::max_plies`] steps.
+    /// Returns `Truncated` after [`Spec::max_plies`] steps.
     pub(crate) fn truncation(&self, steps: u16) -> Option<Outcome> {
         (usize::from(steps) >= self.spec.max_plies).then_some(Outcome::Truncated)
     }
@@ -61,8 +60,8 @@ pub(crate) const fn vector(length: usize) -> ObservationShape {
     ObservationShape { planes: length, height: 1, width: 1 }
 }
 
-/// Implements the methods of [`game::Game`] that are the same for every environment with a field
-/// `constants: Constants` whose positions are `Copy`.
+/// Implements the methods of [`game::Game`] that are equal for all environments with a field `constants: Constants`
+/// and positions that are `Copy`.
 macro_rules! one_player {
     () => {
         fn spec(&self) -> &game::Spec {
@@ -87,7 +86,7 @@ macro_rules! one_player {
     };
 }
 
-/// Implements the methods of [`game::Game`] for an environment in which every action is legal until the end.
+/// Implements the methods of [`game::Game`] for an environment with all actions legal until the end.
 macro_rules! every_action_is_legal {
     () => {
         fn legal_actions(&self, position: &Self::Position, actions: &mut Vec<game::Action>) {
@@ -103,7 +102,7 @@ macro_rules! every_action_is_legal {
 
 pub(crate) use {every_action_is_legal, one_player};
 
-/// Hashes a position that consists of these words.
+/// Hashes a position given as words.
 pub(crate) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {
     words.into_iter().fold(0, |hash, word| mix(hash ^ word))
 }
@@ -114,7 +113,7 @@ pub(crate) fn all_actions(count: usize, actions: &mut Vec<Action>) {
     actions.extend((0..count).map(|action| Action(narrow(action))));
 }
 
-/// Reads an action by its name: the action of index `i` is called `names[i]`.
+/// Parses an action name: action `i` has the name `names[i]`.
 pub(crate) fn parse_action(names: &[&str], text: &str) -> Result<Action, Error> {
     let index = names.iter().position(|&name| name == text.trim());
     let error = || Error::Notation { text: text.into(), expected: names.join(" or ") };

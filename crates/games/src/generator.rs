@@ -1,25 +1,25 @@
 use game::mix;
 
-/// The increment of SplitMix64.
+/// Increment of SplitMix64.
 const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A generator of pseudo-random numbers inside a position: SplitMix64 (Steele et al. 2014), the same on every machine.
+/// A generator of pseudo-random numbers inside a position: SplitMix64 (Steele et al. 2014), equal on every machine.
 ///
-/// A position holds its generator, so that equal positions have equal futures.
+/// A position holds the generator, so that equal positions have equal futures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Generator {
     state: u64,
 }
 
 impl Generator {
-    /// Returns the generator of the episode with this seed.
+    /// Returns the generator for the episode with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        // Without the mixing, the streams of consecutive seeds would be equal but for a shift.
+        // Without the mixing, the streams of consecutive seeds would be equal except for a shift.
         Self { state: mix(seed) }
     }
 
-    /// Returns the state, which determines all numbers that follow.
+    /// Returns the state, which determines all later numbers.
     #[must_use]
     pub const fn state(self) -> u64 {
         self.state
@@ -44,13 +44,13 @@ impl Generator {
         usize::try_from(product >> 64).expect("an index below a count")
     }
 
-    /// Draws a number from the uniform distribution on `[0, 1)`: a multiple of 2⁻⁵³.
+    /// Draws uniformly from `[0, 1)`: a multiple of 2⁻⁵³.
     pub fn unit(&mut self) -> f64 {
         // 53 bits fit the significand.
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Draws a number from the uniform distribution on `[-bound, bound)`.
+    /// Draws uniformly from `[-bound, bound)`.
     pub fn within(&mut self, bound: f64) -> f64 {
         (2.0 * self.unit() - 1.0) * bound
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_bits_are_those_of_the_published_generator() {
-        // The first outputs of SplitMix64 from state 0 in the reference implementation of Vigna.
+        // First outputs of SplitMix64 from state 0 in Vigna's reference implementation.
         let mut generator = Generator { state: 0 };
         let expected = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
         assert_eq!(expected.map(|_| generator.bits()), expected);
@@ -97,7 +97,7 @@ mod tests {
         assert!(draws.iter().all(|draw| (-3.0..3.0).contains(draw)));
         let mean = draws.iter().sum::<f64>() / DRAWS as f64;
         let square = draws.iter().map(|draw| draw * draw).sum::<f64>() / DRAWS as f64;
-        // Six standard errors: the variance of a draw is 3, that of its square 81 / 5 - 9.
+        // Six standard errors: the variance of a draw is 3, the variance of its square 81 / 5 - 9.
         assert!(mean.abs() < 6.0 * (3.0 / DRAWS as f64).sqrt(), "{mean}");
         assert!((square - 3.0).abs() < 6.0 * (7.2 / DRAWS as f64).sqrt(), "{square}");
     }

@@ -2,8 +2,8 @@
 //!
 //! - A stone is placed on an empty cell; chains of the opponent that then have no liberty are captured.
 //! - A move may not recreate any earlier board of the game (positional superko). A pass is always legal.
-//! - A move that leaves its own chain without a liberty is illegal. Tromp and Taylor let it capture the chain instead;
-//!   GNU Go, the servers on which programs play, and the Chinese rules that they follow forbid it.
+//! - A move that leaves its own chain without a liberty is illegal. In the rules of Tromp and Taylor, the move
+//!   captures the chain instead; GNU Go, and the servers for programs with Chinese rules, forbid it.
 //! - Two passes in a row end the game, and so does a limit of plies. The player with the larger [`Area`] wins; White
 //!   adds [`Komi`].
 //!
@@ -37,15 +37,15 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The number of cells along a side of the board, 5 to 19.
+/// Number of cells along a side of the board, 5 to 19.
 pub type Size = Side<5, 19>;
 
 const _: () = assert!(Size::MAX.get() * Size::MAX.get() <= CELLS_MAX);
 
-/// The number of planes of an observation.
+/// Number of planes in an observation.
 const PLANES: usize = 10;
 
-/// The keys of the words of the three sets that are hashed.
+/// Keys for the words of the three hashed sets.
 const WORD_KEYS: [u64; 3 * Cells::WORDS] = {
     let mut keys = [0; 3 * Cells::WORDS];
     let mut place = 0;
@@ -59,29 +59,28 @@ const WORD_KEYS: [u64; 3 * Cells::WORDS] = {
 /// Implements the rules of Go on one board size.
 ///
 /// Action `row · size + column` places a stone, row 0 at the top; action `size²` is the pass. Black is the first
-/// player. Players name a cell as the Go Text Protocol does: `D4` is the fourth column, a letter without `I`, in the
-/// fourth row from the bottom; the pass is `pass`.
+/// player. Cells are named as in the Go Text Protocol: `D4` is the fourth column, a letter without `I`, in the fourth
+/// row from the bottom; the pass is `pass`.
 ///
 /// Observation planes `[10, H, W]`, from the view of the player to move:
-/// - the stones of the player, and those of the opponent;
-/// - the stones of either player in chains with one, two and three liberties, which a network of a few blocks could not
+/// - stones of the player, and stones of the opponent;
+/// - stones of either player in chains with one, two and three liberties, which a network of a few blocks could not
 ///   count along a chain (as in KataGo, Wu 2019);
-/// - the empty cells that superko forbids;
-/// - the stone that the opponent has just placed, and all ones if the opponent has just passed, behind which a pass
-///   ends the game;
-/// - all ones if Black is to move, and all ones if White is, because White has komi. Together they mark the board: the
-///   zeros that convolutions read around it are those of empty cells in the other planes (as in Leela Zero). There is
-///   no plane of komi: a run has one komi for each size of the board.
+/// - empty cells that superko forbids;
+/// - the opponent's last stone, and all ones if the opponent has just passed, so that another pass ends the game;
+/// - all ones if Black is to move, and all ones if White is, because White has komi. Together they mark the board:
+///   zeros that convolutions read around it equal empty cells in the other planes (as in Leela Zero). There is no
+///   plane of komi: a run has one komi for each board size.
 ///
-/// AlphaZero observes 8 earlier boards, from which its network derives what superko forbids. Here that is a plane, and
-/// of the order of moves only the last one is observed, so that one evaluation serves all orders that end alike.
+/// AlphaZero observes 8 earlier boards, from which the network derives what superko forbids. Here superko has a
+/// plane, and only the last move of the history is observed, so that one evaluation serves all transpositions.
 #[derive(Debug, Clone)]
 pub struct Go {
     spec: Spec,
     board: Board,
     komi: Komi,
     symmetries: Vec<Symmetry>,
-    /// For a [frame](Position) and a symmetry, the frame of the image.
+    /// The frame of the image, by [frame](Position) and symmetry.
     frames: Vec<Vec<u8>>,
 }
 
@@ -89,52 +88,52 @@ pub struct Go {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     stones: [Cells; 2],
-    /// The stones of chains that have one, two and three liberties.
+    /// Stones in chains with one, two and three liberties.
     liberties: [Cells; 3],
-    /// The cells at which a stone of each player has been captured.
+    /// Cells at which a stone of each player has been captured.
     captured: [Cells; 2],
-    /// The empty cells at which a stone of the player to move would recreate an earlier board.
+    /// Empty cells at which a stone of the player to move would recreate an earlier board.
     forbidden: Cells,
     past: Past,
-    /// The hash of the stones in the frame of this position.
+    /// Hash of the stones in the frame of this position.
     board_hash: u64,
-    /// The symmetry whose table of cells maps this position to the one whose boards are hashed. That is the identity
-    /// for a position that was reached by play: hashes of earlier boards have no images.
+    /// Index of the symmetry whose cell table maps this position to the position with the hashed boards. Positions
+    /// reached by play have the identity: hashes of earlier boards have no images.
     frame: u8,
     newest: Option<FirstStone>,
-    /// The cell of the last action, `None` after a pass.
+    /// Cell of the last action; `None` after a pass.
     last: Option<u16>,
     plies: u16,
     passes: u8,
 }
 
-/// A stone at a cell at which no stone of its player had been captured: no earlier board has a stone of this player
-/// there, so that none can be recreated while the stone stands.
+/// A stone at a cell where the same player had lost no stone before: no earlier board has a stone of this player
+/// there, so none can be recreated while the stone stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FirstStone {
     cell: u16,
-    /// The index of the first board with this stone.
+    /// Index of the first board with this stone.
     board: u16,
 }
 
 impl Go {
-    /// Returns the rules on a board of `size`, with the usual komi: 24 on 5x5, 4 on 6x6, 9 on 7x7, 10 on 8x8 and 7 on
+    /// Returns the rules for a board of `size` with the usual komi: 24 on 5x5, 4 on 6x6, 9 on 7x7, 10 on 8x8 and 7 on
     /// larger boards.
     #[must_use]
     pub fn new(size: Size) -> Self {
         Self::with_komi(size, Komi::usual(size.get()))
     }
 
-    /// Returns the rules on a board of `size`, with this komi, which decides the outcome and nothing else.
+    /// Returns the rules for a board of `size` with this komi, which only affects the outcome.
     #[must_use]
     pub fn with_komi(size: Size, komi: Komi) -> Self {
         let size = size.get();
-        // AlphaGo Zero's limit. Games between players that do not fill their own eyes are much shorter; random ones
-        // would take the area in turns for longer.
+        // AlphaGo Zero's limit. Games between players that do not fill eyes of their own are much shorter; random
+        // players would capture the area in turns for longer.
         Self::with_limit(size, komi, 2 * size * size)
     }
 
-    /// Returns the rules on a board of any size up to the largest.
+    /// Returns the rules for a board of any size up to the maximum.
     fn with_limit(size: usize, komi: Komi, max_plies: usize) -> Self {
         let cells = size * size;
         let observation = ObservationShape { planes: PLANES, height: size, width: size };
@@ -155,13 +154,13 @@ impl Go {
         self.komi
     }
 
-    /// Returns the pass.
+    /// Returns the action of passing.
     #[must_use]
     pub fn pass(&self) -> Action {
         Action(narrow(self.cells()))
     }
 
-    /// Returns the area of both players as the stones stand, whether the game is over or not.
+    /// Returns the area of both players as the stones stand, even if the game is not over.
     #[must_use]
     pub fn area(&self, position: &Position) -> Area {
         let empty = self.empty(position);
@@ -182,13 +181,13 @@ impl Go {
         self.board.cells().without(first | second)
     }
 
-    /// Returns the empty cells at which a stone of `player` has a liberty once chains without one are captured.
+    /// Returns the empty cells at which a stone of `player` has a liberty after the captures.
     fn placeable(&self, position: &Position, player: Player) -> Cells {
         let empty = self.empty(position);
         let in_atari = position.liberties[0];
         let own = position.stones[player.index()];
         let opponent = position.stones[player.opponent().index()];
-        // An empty neighbour is a liberty. A chain of the player in atari has the cell itself as its last one.
+        // An empty neighbour is a liberty. A chain of the player in atari has only the cell itself as a liberty.
         self.board.around(empty | own.without(in_atari) | opponent & in_atari) & empty
     }
 
@@ -199,10 +198,10 @@ impl Go {
         self.placeable(position, self.to_move(position)).without(position.forbidden)
     }
 
-    /// Returns the stones of the opponent that a stone of `player` at an empty cell captures.
+    /// Returns the opposing stones that a stone of `player` at an empty cell captures.
     fn captures(&self, position: &Position, player: Player, cell: usize) -> Cells {
         let in_atari = position.stones[player.opponent().index()] & position.liberties[0];
-        // A chain in atari has no liberty but the cell.
+        // A chain in atari has no other liberty.
         let touched: Cells = self.board.neighbours(cell).filter(|&neighbour| in_atari.contains(neighbour)).collect();
         if touched.is_empty() { touched } else { self.board.connected(touched, in_atari) }
     }
@@ -231,8 +230,8 @@ impl Go {
         position.newest = position.newest.filter(|newest| !captured.contains(newest.cell.into()));
     }
 
-    /// Counts the liberties of the chains beside the newest stone, its own included, and of those beside the captured
-    /// cells. Those of other chains have not changed.
+    /// Counts the liberties of the chains at the newest stone, including the stone's chain, and at the captured
+    /// cells. Other chains have not changed.
     fn count_liberties(&self, position: &mut Position, cell: usize, captured: Cells) {
         let mut changed: Cells = self.board.neighbours(cell).chain([cell]).collect();
         if !captured.is_empty() {
@@ -254,8 +253,7 @@ impl Go {
 
     /// Returns the cells at which a stone of the player to move would recreate an earlier board.
     ///
-    /// That board has a stone of the player there, which has been captured since: in most positions, few cells are
-    /// such.
+    /// The earlier board has a stone of the player there, captured since: most positions have few such cells.
     fn recreating(&self, position: &Position) -> Cells {
         let mover = self.to_move(position);
         let emptied = position.captured[mover.index()];
@@ -273,7 +271,7 @@ impl Go {
         position.past.contains_since(standing.map_or(0, |newest| newest.board), position.board_hash ^ added)
     }
 
-    /// Returns the hash key of a stone, on its cell in the frame of the position.
+    /// Returns the hash key of a stone for a cell in the frame of the position.
     fn stone_key(&self, position: &Position, player: Player, cell: usize) -> u64 {
         let cell = match position.frame {
             0 => cell,
@@ -287,7 +285,7 @@ impl Go {
     }
 }
 
-/// Returns, for each frame and each symmetry, the index of the symmetry whose table of cells is both tables in turn.
+/// Returns, by frame and symmetry, the index of the symmetry with the composed cell table.
 fn frames(symmetries: &[Symmetry]) -> Vec<Vec<u8>> {
     let composed = |frame: &Symmetry, symmetry: &Symmetry| {
         let cells: Vec<u16> = symmetry.cells.iter().map(|&cell| frame.cells[usize::from(cell)]).collect();
@@ -387,18 +385,18 @@ impl Game for Go {
         }
     }
 
-    /// Hashes what the observation shows, the number of plies and what is legal.
+    /// Hashes the observed state, the number of plies and the legal actions.
     ///
-    /// Earlier boards count as far as they forbid a move now. Two positions with the same hash may still differ in
-    /// moves that superko forbids later, in positions that then have hashes of their own. With all earlier boards in
-    /// the hash, no two orders of moves would have the same one, and no evaluation would serve both.
+    /// Earlier boards count only if they forbid a move now. Two positions with equal hashes may still differ in moves
+    /// that superko forbids later, in positions with different hashes. With all earlier boards in the hash, no two
+    /// transpositions would have equal hashes or share an evaluation.
     fn hash(&self, position: &Position) -> u64 {
         let [first, second] = position.stones;
         let sets = [first, second, position.forbidden];
-        // A cell is below 2¹⁶ − 1, which stands for a pass.
+        // A cell is below 2¹⁶ − 1, which represents a pass.
         let last = u64::from(position.last.unwrap_or(u16::MAX));
         let rest = mix(self.size() as u64) ^ (u64::from(position.plies) << 24 | last << 8 | u64::from(position.passes));
-        // A sum of mixed words, each with a key of its place, has no chain of multiplications.
+        // A sum of mixed words, each with a key by index, has no chain of multiplications.
         let words = sets.iter().flat_map(Cells::words).zip(WORD_KEYS);
         words.fold(mix(rest), |hash, (word, key)| hash.wrapping_add(mix(word ^ key)))
     }

@@ -1,7 +1,7 @@
 //! Free-style Gomoku on boards of 7 to 20 cells a side: five or more stones in a row win.
 //!
-//! Free-style is the form without restrictions on the first player, who wins from the empty board of 15 cells a side
-//! (Allis, "Searching for Solutions in Games and Artificial Intelligence", 1994). Start with [`Gomoku`].
+//! Free-style Gomoku does not restrict the first player, who wins from the empty board of 15 cells a side (Allis,
+//! "Searching for Solutions in Games and Artificial Intelligence", 1994). Start with [`Gomoku`].
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
@@ -19,30 +19,29 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The number of stones in a row that wins.
+/// Number of stones in a row that wins.
 const ROW: usize = 5;
 
-/// The directions of rows, as steps down and to the right.
+/// Directions of rows, as steps down and to the right.
 const DIRECTIONS: [(isize, isize); 4] = [(0, 1), (1, 0), (1, 1), (1, -1)];
 
-/// The number of cells along a side of the board, 7 to 20.
+/// Number of cells along a side of the board, 7 to 20.
 pub type Size = Side<7, 20>;
 
 /// Implements the rules of free-style Gomoku on one board size.
 ///
-/// Action `row · size + column` places a stone on that cell, row 0 at the top. Players call a cell by the letter of its
-/// column and the number of its row, counted from the bottom: `h8` is the centre of 15 cells a side. No letter is left
-/// out.
+/// Action `row · size + column` places a stone on that cell, row 0 at the top. Cells are named by column letter and
+/// row number, counted from the bottom: `h8` is the centre of 15 cells a side. No letter is left out.
 ///
-/// Observation planes: the stones of the player to move, those of the opponent, and all ones, which mark the board
-/// among the zeros that convolutions read around it. Both players have the same winning rows and no stone is ever
-/// removed, so neither the colour of the mover nor the last move would add anything; a plane of the last move would
-/// give equal boards different hashes.
+/// Observation planes: stones of the player to move, stones of the opponent, and all ones, which mark the board among
+/// the zeros that convolutions read around it. Both players have the same winning rows and no stone is ever removed,
+/// so neither the mover's colour nor the last move would add information; a plane of the last move would give equal
+/// boards different hashes.
 #[derive(Debug, Clone)]
 pub struct Gomoku {
     spec: Spec,
     size: usize,
-    /// Every cell of the board.
+    /// All cells of the board.
     board: Cells,
     symmetries: Vec<Symmetry>,
 }
@@ -53,12 +52,12 @@ pub struct Position {
     stones: [Cells; 2],
     plies: u16,
     winner: Option<Player>,
-    /// The hash of the stones, updated incrementally as stones are placed.
+    /// Hash of the stones, updated incrementally.
     hash: u64,
 }
 
 impl Gomoku {
-    /// Returns the rules on a board of `size`.
+    /// Returns the rules for a board of `size`.
     #[must_use]
     pub fn new(size: Size) -> Self {
         let size = size.get();
@@ -69,7 +68,7 @@ impl Gomoku {
         Self { spec, size, board: (0..cells).collect(), symmetries }
     }
 
-    /// Returns the owner of the stone on a cell, which is numbered as the actions are.
+    /// Returns the owner of the stone on a cell; cells are numbered like actions.
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
         cells::owner(&position.stones, cell)
@@ -79,7 +78,7 @@ impl Gomoku {
         self.size * self.size
     }
 
-    /// Returns the cell of the same column in the row with the same distance from the opposite edge.
+    /// Returns the cell in the same column, mirrored top to bottom.
     fn upside_down(&self, cell: usize) -> usize {
         (self.size - 1 - cell / self.size) * self.size + cell % self.size
     }
@@ -89,7 +88,7 @@ impl Gomoku {
         position.hash ^= stone_key(player, cell);
     }
 
-    /// Returns whether the stone on `cell` completes a row. It looks at the cells around the stone only, because every
+    /// Returns true if the stone on `cell` completes a row. Only cells around the stone are inspected, since every
     /// other row was complete before.
     fn completes_row(&self, stones: &Cells, cell: usize) -> bool {
         DIRECTIONS.iter().any(|&(down, right)| {
@@ -97,7 +96,7 @@ impl Gomoku {
         })
     }
 
-    /// Counts the stones without a gap beside `cell` in one direction, at most as many as a row needs.
+    /// Counts the stones without a gap next to `cell` in one direction, at most `ROW - 1`.
     fn stones_beside(&self, stones: &Cells, cell: usize, down: isize, right: isize) -> usize {
         let step = |(row, column): (usize, usize)| {
             let row = row.checked_add_signed(down).filter(|&row| row < self.size)?;
@@ -225,13 +224,13 @@ mod tests {
         Gomoku::new(Size::new(size).unwrap())
     }
 
-    /// The position after moves in notation, by the slow rules as well.
+    /// Returns the position after moves in notation, checked against the slow rules.
     fn after(game: &Gomoku, moves: &str) -> Position {
         compare_moves(game, &mut InARow::gomoku(game.size), moves)
     }
 
-    /// The outcome on a board of 7 after the first player has placed stones on these cells, in this order, and the
-    /// second player as many but one on `replies`.
+    /// Returns the outcome on a board of 7 after the first player has placed stones on the cells `own`, in order, and
+    /// the second player one stone fewer, on `replies`.
     fn outcome(own: &str, replies: &str) -> Option<Outcome> {
         let moves: Vec<&str> =
             own.split_whitespace().zip(replies.split_whitespace()).flat_map(|(a, b)| [a, b]).collect();
@@ -240,7 +239,7 @@ mod tests {
         game.outcome(&after(&game, &format!("{} {last}", moves.join(" "))))
     }
 
-    /// The random games have wins of both players, rows of more than five and full boards without a row.
+    /// The random games include wins of both players, rows of more than five, and full boards without a row.
     #[test]
     fn random_episodes_agree_with_a_slow_implementation() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_run_over_an_edge() {
-        // The cells of each move list are one step apart in the numbers of cells.
+        // The cells of each move list are one step apart in cell numbers.
         assert_eq!(outcome("e4 f4 g4 a3 b3", "a7 b7 d7 e7"), None, "across the right edge");
         assert_eq!(outcome("d6 e5 f4 g3 a1", "a7 b7 d7 e7"), None, "falling");
         assert_eq!(outcome("f3 g4 a4 b5 c6", "a7 b7 d7 e7"), None, "rising");

@@ -9,8 +9,7 @@ pub(crate) struct Cell {
     pub(crate) column: usize,
 }
 
-/// Builds the symmetry that maps each cell by `image_of_cell` and each action by `image_of_action`; planes keep their
-/// order.
+/// Returns the symmetry that maps cells by `image_of_cell` and actions by `image_of_action`; planes keep the order.
 pub(crate) fn symmetry(
     shape: ObservationShape,
     actions: usize,
@@ -30,8 +29,8 @@ pub(crate) fn symmetry(
     symmetry
 }
 
-/// Builds the eight symmetries of a square board, the identity first. The action of a cell has the index of the cell;
-/// actions behind those of the cells are their own images.
+/// Returns the eight symmetries of a square board, identity first. The first actions have the indices of the cells;
+/// actions after them are mapped to themselves.
 pub(crate) fn square_symmetries(shape: ObservationShape, actions: usize) -> [Symmetry; 8] {
     let side = shape.height;
     let last = side - 1;
@@ -57,7 +56,7 @@ pub(crate) fn square_symmetries(shape: ObservationShape, actions: usize) -> [Sym
     })
 }
 
-/// Converts an index of a cell or an action to 16 bits.
+/// Converts a cell or action index to 16 bits.
 pub(crate) fn narrow(index: usize) -> u16 {
     u16::try_from(index).expect("boards have fewer than 65,536 cells")
 }
@@ -67,7 +66,7 @@ pub(crate) fn column_letter(column: usize) -> char {
     char::from(b'a' + u8::try_from(column).expect("boards have at most 26 columns"))
 }
 
-/// Returns the name of a cell on a square board, given row by row from the row of number 1: `c7`.
+/// Returns the name of a cell on a square board, numbered row by row from row 1: `c7`.
 pub(crate) fn cell_name(cell: usize, size: usize) -> String {
     format!("{}{}", column_letter(cell % size), cell / size + 1)
 }
@@ -81,7 +80,7 @@ pub(crate) fn parse_cell(text: &str, size: usize) -> Option<usize> {
     (row < size && column < size).then_some(row * size + column)
 }
 
-/// Renders a square board with its coordinates; `number` returns the number of a row, counted from 0 at the top, and
+/// Renders a square board with coordinates; `number` returns the label of a row, counted from 0 at the top, and
 /// `stone` the character of a cell.
 pub(crate) fn render(size: usize, number: impl Fn(usize) -> usize, stone: impl Fn(usize) -> char) -> String {
     let mut text = String::from("  ");

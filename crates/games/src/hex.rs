@@ -1,7 +1,7 @@
 //! Hex on a rhombus of 3 to 19 cells a side, with the swap rule.
 //!
-//! The first player connects the top edge with the bottom edge, the second the left edge with the right edge; exactly
-//! one of them succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
+//! The first player connects the top edge with the bottom edge, the second player the left edge with the right edge;
+//! exactly one player succeeds. A [`Hex`] holds the rules, a [`Position`] only bits. Start with [`Hex`].
 
 mod board;
 
@@ -21,22 +21,22 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The number of cells along a side of the board, 3 to 19.
+/// Number of cells along a side of the board, 3 to 19.
 pub type Size = Side<3, 19>;
 
 /// Implements the rules of Hex on one board size.
 ///
-/// Both actions and observations are in the frame of the player to move, whose edges are always the top and the bottom:
-/// for the second player the board is mirrored across its main diagonal. A network then learns one game instead of two.
+/// Actions and observations are in the frame of the player to move, whose edges are always the top and the bottom: for
+/// the second player the board is mirrored across the main diagonal. A network then learns one game instead of two.
 ///
 /// - Action `row · size + column` places a stone on that cell of the frame.
-/// - Action `size²` is the swap, legal only as the second player's first action. It replaces the first player's
-///   stone by one of the second player, mirrored across the main diagonal. In the frames of the players the stone keeps
-///   its cell and changes its owner; colours and edges stay with the players.
+/// - Action `size²` is the swap, legal only as the second player's first action. It replaces the first player's stone
+///   by a stone of the second player, mirrored across the main diagonal. In the players' frames, the stone stays on
+///   the same cell and changes the owner; colours and edges stay with the players.
 ///
-/// Players call a cell by its column and row, `a1` at the top left of the board as drawn, and the swap `swap`.
-/// Observation planes: the stones of the player to move, those of the opponent, all ones where the swap is legal, and
-/// all ones, which mark the board among the zeros that convolutions read around it.
+/// Cells are named by column and row, `a1` at the top left of the rendered board, and the swap is `swap`. Observation
+/// planes: stones of the player to move, stones of the opponent, all ones if the swap is legal, and all ones, which
+/// mark the board among the zeros that convolutions read around it.
 #[derive(Debug, Clone)]
 pub struct Hex {
     spec: Spec,
@@ -50,12 +50,12 @@ pub struct Position {
     stones: [Cells; 2],
     plies: u16,
     winner: Option<Player>,
-    /// The hash of the stones, updated incrementally as stones are placed and removed.
+    /// Hash of the stones, updated incrementally.
     hash: u64,
 }
 
 impl Hex {
-    /// Returns the rules on a board of `size`.
+    /// Returns the rules for a board of `size`.
     #[must_use]
     pub fn new(size: Size) -> Self {
         let size = size.get();
@@ -80,7 +80,7 @@ impl Hex {
         self.size
     }
 
-    /// Returns the swap.
+    /// Returns the action of swapping.
     #[must_use]
     pub fn swap(&self) -> Action {
         Action(narrow(self.cells()))
@@ -134,7 +134,7 @@ impl Hex {
     }
 }
 
-/// The hash key of the second player to move: the same stones occur with and without a swap.
+/// Hash key for the second player to move: the same stones occur with and without a swap.
 const SECOND_TO_MOVE: u64 = mix(u64::MAX);
 
 impl Game for Hex {
@@ -157,7 +157,7 @@ impl Game for Hex {
         if position.winner.is_some() {
             return;
         }
-        // The strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
+        // Strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
         let (along, on) = match self.to_move(position) {
             Player::First => (1, self.size),
             Player::Second => (self.size, 1),
@@ -279,7 +279,7 @@ mod tests {
         Hex::new(Size::new(size).unwrap())
     }
 
-    /// The position after moves in notation, by the slow rules as well.
+    /// Returns the position after moves in notation, checked against the slow rules.
     fn after(game: &Hex, moves: &str) -> Position {
         compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
     }
@@ -339,7 +339,7 @@ mod tests {
         assert!(!game.is_legal(&after(&game, "b2 swap a1"), swap));
     }
 
-    /// The Hex theorem: on a full board exactly one player connects their edges (Gale 1979).
+    /// The Hex theorem: on a full board, exactly one player connects the edges (Gale 1979).
     #[test]
     fn full_boards_have_exactly_one_winner() {
         const SIZE: usize = 3;

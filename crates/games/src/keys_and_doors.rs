@@ -1,8 +1,8 @@
-//! Keys and doors: in a grid world, an agent fetches a key, unlocks a door and reaches the goal behind it.
+//! Keys and doors: in a grid world, an agent fetches a key, unlocks a door and reaches the goal beyond the door.
 //!
-//! The rules are those of Minigrid's `DoorKey` (Chevalier-Boisvert et al. 2023, `minigrid/envs/doorkey.py`), with which
-//! the system tests compare every step. The agent sees only the cells in front of it that walls and the door leave in
-//! view, computed in `view`. Start with [`KeysAndDoors`].
+//! The rules are from Minigrid's `DoorKey` (Chevalier-Boisvert et al. 2023, `minigrid/envs/doorkey.py`); the system
+//! tests compare every step. The agent sees only the cells ahead that walls and the door leave in view, computed in
+//! `view`. Start with [`KeysAndDoors`].
 
 mod view;
 
@@ -13,7 +13,7 @@ use crate::environment::{Constants, every_action_is_legal, hash, one_player, par
 use crate::generator::Generator;
 use crate::side::Side;
 
-/// The registry entry of keys and doors; the size is that of a side of the grid, with its walls.
+/// The registry entry of keys and doors; the size is a side of the grid, including walls.
 pub const ENTRY: Entry = Entry {
     name: "keys_and_doors",
     variants: Variants::Sizes(Size::sizes(6)),
@@ -30,19 +30,19 @@ const PICK_UP: u16 = 3;
 const DROP: u16 = 4;
 const TOGGLE: u16 = 5;
 
-/// The number of cells along a side of the grid with its walls, 5 to 16.
+/// Number of cells along a side of the grid, including walls, 5 to 16.
 pub type Size = Side<5, 16>;
 
-/// Implements keys and doors on a grid of one size.
+/// Implements keys and doors on one grid size.
 ///
-/// A wall with a locked door divides the grid. Agent and key start on its left side, the goal is in the lower right
-/// corner; the seed draws the wall, the door, the key and the agent as Minigrid does. The actions turn the agent left
-/// or right, move it forward, pick up the key in front of it, drop it there, open or close the door there, and do
-/// nothing (`done`, as in Minigrid). The goal ends the episode with the reward 1 − 0.9 n / m after n of at most m = 10
-/// · size² steps; every other reward is 0, and after m steps the episode is truncated.
+/// A wall with a locked door divides the grid. Agent and key start on the left, the goal is in the lower right
+/// corner; the seed draws wall, door, key and agent like Minigrid. The actions turn the agent left or right, move it
+/// forward, pick up the key ahead, drop it there, open or close the door ahead, and do nothing (`done`, as in
+/// Minigrid). The goal ends the episode with the reward 1 − 0.9 n / m after n of at most m = 10 · size² steps; every
+/// other reward is 0, and after m steps the episode is truncated.
 ///
-/// Observation `[3, 7, 7]`: the view of Minigrid, in which the agent is in the middle of the last row and looks up; the
-/// index of the object / 10, of its colour / 5, and of its state / 2; all 0 where the agent sees nothing.
+/// Observation `[3, 7, 7]`: Minigrid's view, with the agent in the middle of the last row, looking up. Planes: index
+/// of the object / 10, colour / 5, and state / 2; all 0 where the agent sees nothing.
 #[derive(Debug, Clone)]
 pub struct KeysAndDoors {
     constants: Constants,
@@ -54,14 +54,14 @@ pub struct KeysAndDoors {
 pub struct Position {
     agent: Cell,
     facing: Facing,
-    /// The column of the wall that divides the grid.
+    /// Column of the dividing wall.
     wall: u8,
     door_row: u8,
     door: Door,
-    /// The cell of the key, or `None` if the agent carries it.
+    /// Cell of the key; `None` while the agent carries it.
     key: Option<Cell>,
     steps: u16,
-    /// The number of cells along a side.
+    /// Number of cells along a side.
     size: u8,
 }
 
@@ -72,7 +72,7 @@ struct Cell {
     row: u8,
 }
 
-/// The direction in which the agent looks, in the order of Minigrid.
+/// The direction of the agent, in Minigrid's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Facing {
     Right,
@@ -81,7 +81,7 @@ enum Facing {
     Up,
 }
 
-/// The state of the door, in the order of Minigrid.
+/// The state of the door, in Minigrid's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Door {
     Open,
@@ -89,7 +89,7 @@ enum Door {
     Locked,
 }
 
-/// The content of a cell, apart from the agent.
+/// The content of a cell, without the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Object {
     Empty,
@@ -102,12 +102,12 @@ enum Object {
 impl Facing {
     const ALL: [Self; 4] = [Self::Right, Self::Down, Self::Left, Self::Up];
 
-    /// Returns the direction after a number of quarter turns to the right.
+    /// Returns the direction after `quarters` quarter turns to the right.
     const fn turned(self, quarters: usize) -> Self {
         Self::ALL[(self as usize + quarters) % 4]
     }
 
-    /// Returns the columns and rows of one cell forward.
+    /// Returns the column and row offsets of one cell forward.
     const fn forward(self) -> (i8, i8) {
         match self {
             Self::Right => (1, 0),
@@ -119,7 +119,7 @@ impl Facing {
 }
 
 impl KeysAndDoors {
-    /// Returns the environment on a grid of this size.
+    /// Returns the environment for this grid size.
     #[must_use]
     pub fn new(size: Size) -> Self {
         let cells = size.get();
@@ -131,8 +131,8 @@ impl KeysAndDoors {
 }
 
 impl Position {
-    /// Returns column and row of the agent, its direction (0 right, 1 down, 2 left, 3 up), the column of the wall, the
-    /// row of the door, its state (0 open, 1 closed, 2 locked), and column and row of the key, −1 while it is carried.
+    /// Returns column, row and direction of the agent (0 right, 1 down, 2 left, 3 up), column of the wall, row and
+    /// state of the door (0 open, 1 closed, 2 locked), and column and row of the key, −1 while the agent carries it.
     #[must_use]
     pub fn numbers(&self) -> [i8; 8] {
         let [key_column, key_row] = self.key.map_or([-1; 2], |key| [key.column, key.row].map(u8::cast_signed));
@@ -149,7 +149,7 @@ impl Position {
         self.agent == self.goal()
     }
 
-    /// Returns the content of a cell, the agent apart. A cell outside the grid is a wall.
+    /// Returns the content of a cell, ignoring the agent. A cell outside the grid is a wall.
     fn object_at(&self, cell: Cell) -> Object {
         let inside = 1..self.size - 1;
         if !inside.contains(&cell.column) || !inside.contains(&cell.row) {
@@ -165,7 +165,7 @@ impl Position {
         }
     }
 
-    /// Returns the cell in front of the agent. The agent is never in the outermost cells.
+    /// Returns the cell ahead of the agent. The agent is never in the outermost cells.
     fn front(&self) -> Cell {
         let (columns, rows) = self.facing.forward();
         let Cell { column, row } = self.agent;
@@ -200,13 +200,13 @@ impl Game for KeysAndDoors {
         let mut below = |count: u8| u8::try_from(generator.below(count.into())).expect("an index below a byte");
         let size = self.size;
         let wall = 2 + below(size - 4);
-        // The cells left of the wall, column by column.
+        // Cells to the left of the wall, column by column.
         let (rows, cells) = (size - 2, (wall - 1) * (size - 2));
         let cell = |index: u8| Cell { column: 1 + index / rows, row: 1 + index % rows };
         let agent = below(cells);
         let facing = Facing::ALL[usize::from(below(4))];
         let door_row = 1 + below(size - 3);
-        // Any cell but that of the agent.
+        // Any cell except the agent's.
         let key = below(cells - 1);
         let key = key + u8::from(key >= agent);
         let (agent, key) = (cell(agent), Some(cell(key)));
@@ -246,8 +246,8 @@ impl Game for KeysAndDoors {
         parse_action(&ACTIONS, text)
     }
 
-    /// Renders the grid: the agent as an arrow, `#` a wall, `k` the key, `*` the goal, the door `L` locked, `+` closed
-    /// and `'` open.
+    /// Renders the grid: the agent is an arrow, `#` a wall, `k` the key, `*` the goal; the door is `L` if locked, `+`
+    /// if closed and `'` if open.
     fn render(&self, position: &Position) -> String {
         let symbol = |cell: Cell| match position.object_at(cell) {
             _ if cell == position.agent => ['>', 'v', '<', '^'][position.facing as usize],
@@ -273,7 +273,7 @@ mod tests {
         KeysAndDoors::new(Size::new(size).unwrap())
     }
 
-    /// Returns the fewest steps from a position to the goal, by breadth-first search over all positions.
+    /// Returns the minimum number of steps from a position to the goal, by breadth-first search over all positions.
     fn shortest(game: &KeysAndDoors, start: Position) -> u16 {
         let mut queue = VecDeque::from([(start, 0)]);
         let mut seen = HashMap::new();
@@ -300,7 +300,7 @@ mod tests {
             for seed in 0..30 {
                 let start = game.start_from(seed);
                 let steps = shortest(&game, start);
-                // At least: turn to the key, pick it up, turn to the door, open it, pass it.
+                // At least: turn to the key, pick it up, turn to the door, open it, go through.
                 assert!((6..60).contains(&steps), "size {size}, seed {seed}: {steps} steps");
             }
         }

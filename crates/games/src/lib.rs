@@ -1,14 +1,12 @@
-//! The rules of the games and environments that can be trained, and their registry.
+//! The rules of all trainable games and environments, and their registry.
 //!
 //! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`], [`Go`] and [`Chess`] are board
-//! games.
-//! [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
-//! environments: for one player, and scored by rewards.
-//! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
-//! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
-//! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
-//! [`with_game!`] compiles code for the concrete rules of games where that is faster, and [`preset`] returns the preset
-//! of a run. The guides are `docs/games.md` and `docs/environments.md`.
+//! games. [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and
+//! [`MarketMaking`] are environments: for one player, and scored by rewards. All implement [`game::Game`], each in a
+//! separate module, which also describes the game in an [`Entry`]: name, [`Variants`], preset, [`SolvedPositions`].
+//! [`GAMES`] lists the entries; help texts, errors, the arena and every process read them. [`GameKind`] selects a game
+//! by name, [`AnyGame`] holds the rules of any game, [`with_game!`] compiles code for the concrete rules where that is
+//! faster, and [`preset`] returns the preset of a run. The guides are `docs/games.md` and `docs/environments.md`.
 
 mod bitboard;
 pub mod breakout;
@@ -44,7 +42,7 @@ pub use recorded::Recorded;
 pub use side::Side;
 
 registry! { $
-    // Two players, searched by their rules, in positions of a few words: decision 0077.
+    // Two players, searched by the rules, in positions of a few words: decision 0077.
     own {
         tic_tac_toe::TicTacToe,
         connect_four::ConnectFour,
@@ -70,7 +68,7 @@ registry! { $
 // Uses macros that `registry!` defines.
 mod any;
 
-/// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
+/// Returns the preset of the game with this name: TOML with the lowest precedence of all configuration sources.
 ///
 /// # Errors
 /// [`Error`] if no game has this name.
@@ -81,20 +79,20 @@ pub fn preset(game: &str) -> Result<&'static str, Error> {
     Ok(game.parse::<GameKind>()?.entry().preset)
 }
 
-/// Returns true if this is the name of an environment that runs outside this program: `gym:LunarLander-v3`.
+/// Returns true for the name of an environment outside this program: `gym:LunarLander-v3`.
 #[must_use]
 pub fn is_outside(name: &str) -> bool {
     name.strip_prefix(recorded::PREFIX).is_some_and(|environment| !environment.is_empty())
 }
 
-/// Lists the names of all games: `tic_tac_toe, connect_four, hex-3 to hex-19`, and the form of those of environments
+/// Lists the names of all games, `tic_tac_toe, connect_four, hex-3 to hex-19`, and the name pattern of environments
 /// outside this program.
 #[must_use]
 pub fn names() -> String {
     GAMES.iter().chain([&&recorded::ENTRY]).map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns `name` if a run can have a game of this name.
+/// Returns `name` if a run can have a game with this name.
 ///
 /// # Errors
 /// [`Error`] if no game has this name.
@@ -102,11 +100,10 @@ pub fn check_name(name: &str) -> Result<String, Error> {
     preset(name).map(|_| name.to_owned())
 }
 
-/// The least similarity of a name to the one that is suggested for it.
+/// Minimum similarity between a name and the suggestion.
 const SIMILARITY_MIN: f64 = 0.4;
 
-/// Returns the name of a game that is most similar to `name`, in backticks; `None` if none is similar. Case and
-/// separators are ignored.
+/// Returns the most similar game name in backticks; `None` if no name is similar. Case and separators are ignored.
 fn nearest(name: &str) -> Option<String> {
     let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let wanted = plain(name);
@@ -127,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns every board that `Entry::examples` names.
+    /// Returns every board in `Entry::examples`, with the entry.
     fn examples() -> impl Iterator<Item = (&'static Entry, String)> {
         GAMES.iter().flat_map(|&entry| entry.examples().map(move |name| (entry, name)))
     }
@@ -212,7 +209,7 @@ mod tests {
         assert_eq!(error, Error::Undescribed { name: "gym:LunarLander-v3".into() });
     }
 
-    /// Trees of any game hold many positions, and copy one for each node.
+    /// Search trees hold many positions, and copy one for each node.
     #[test]
     fn a_position_of_any_game_is_small() {
         assert!(size_of::<AnyPosition>() <= 144, "{} bytes", size_of::<AnyPosition>());

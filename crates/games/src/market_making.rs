@@ -1,9 +1,9 @@
-//! Market making: a dealer quotes a bid and an ask around a price that moves at random, and earns the spread for the
-//! risk of the inventory.
+//! Market making: a dealer quotes a bid and an ask around a randomly moving price, and earns the spread for the
+//! inventory risk.
 //!
-//! The model is that of Avellaneda and Stoikov 2008, "High-frequency trading in a limit order book", with transaction
-//! costs; [`Market`] states it with its constants and has the analytic policy of the paper. `exact` computes the
-//! moments of the return of any policy without chance, as a yardstick of learned ones. Start with [`MarketMaking`].
+//! The model is from Avellaneda and Stoikov 2008, "High-frequency trading in a limit order book", with transaction
+//! costs; [`Market`] documents the model with constants and has the analytic policy of the paper. `exact` computes
+//! return moments of any policy without sampling, as a yardstick for learned policies. Start with [`MarketMaking`].
 
 mod exact;
 mod market;
@@ -26,36 +26,36 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The offsets of a quote from the mid price: a grid around the analytic ones, 0.74 to 0.94 without an inventory.
+/// Offsets of a quote from the mid price: a grid around the analytic offsets, 0.74 to 0.94 without an inventory.
 pub const OFFSETS: [f64; 5] = [0.0, 0.4, 0.8, 1.2, 1.8];
-/// The largest inventory, long or short: beyond it, the dealer does not quote the side that would add to it.
+/// Maximum inventory, long or short: beyond it, the dealer does not quote the side that would add to it.
 pub const INVENTORY_MAX: i8 = 20;
 
 const ACTIONS: usize = OFFSETS.len() * OFFSETS.len();
 
 /// Implements market making.
 ///
-/// Action `5 b + a` quotes the bid [`OFFSETS`]`[b]` below the mid price and the ask `OFFSETS[a]` above it for one step.
-/// Each quote is filled with the probability of the [`Market`], for one unit; then the price moves. The reward is the
-/// change of the dealer's wealth at the mid price, less fees and the penalty for the risk of the inventory; in the last
-/// step the rest is sold or bought at a cost. Observation `[3, 1, 1]`: the inventory / 20, the share of the time that
-/// is left, and the last move of the price (−1 or 1; 0 at the start).
+/// Action `5 b + a` quotes the bid [`OFFSETS`]`[b]` below the mid price and the ask `OFFSETS[a]` above it for one
+/// step. Each quote is filled with the probability in [`Market`], for one unit; then the price moves. The reward is
+/// the change of the dealer's wealth at the mid price, less fees and the penalty for inventory risk; in the last step
+/// the inventory is liquidated at a cost. Observation `[3, 1, 1]`: inventory / 20, share of the time left, and last
+/// price move (−1 or 1; 0 at the start).
 #[derive(Debug, Clone)]
 pub struct MarketMaking {
     constants: Constants,
     market: Market,
-    /// The probability that a quote at each of the offsets is filled in a step.
+    /// Fill probability per step of a quote at each offset.
     fill_probabilities: [f64; OFFSETS.len()],
 }
 
 /// Holds a position of market making.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// The units that the dealer owns; owes, if negative.
+    /// Units that the dealer owns; owes, if negative.
     inventory: i8,
-    /// The last move of the price, in steps of σ √dt.
+    /// Last price move, in steps of σ √dt.
     last_move: i8,
-    /// The sum of all moves.
+    /// Sum of all moves.
     moves: i16,
     steps: u16,
     generator: Generator,
@@ -68,7 +68,7 @@ impl MarketMaking {
         Self::of(Market::REGISTERED)
     }
 
-    /// Returns the environment in another market.
+    /// Returns the environment for another market.
     #[must_use]
     pub fn of(market: Market) -> Self {
         let constants = Constants::new(ENTRY.name.into(), ACTIONS, vector(3), Market::STEPS.into());
@@ -79,7 +79,7 @@ impl MarketMaking {
         }
     }
 
-    /// Returns the market.
+    /// Returns the market model.
     #[must_use]
     pub const fn market(&self) -> &Market {
         &self.market
@@ -92,7 +92,7 @@ impl MarketMaking {
         Quotes { bid, ask }
     }
 
-    /// Returns the action whose quotes are nearest.
+    /// Returns the action with the nearest quotes.
     #[must_use]
     pub fn nearest_action(&self, quotes: Quotes) -> Action {
         let distance = |level: usize, offset: f64| (OFFSETS[level] - offset).abs();
@@ -103,21 +103,21 @@ impl MarketMaking {
         Action(narrow(nearest(quotes.bid) * OFFSETS.len() + nearest(quotes.ask)))
     }
 
-    /// Returns the action of the analytic policy, rounded to the grid of actions.
+    /// Returns the action of the analytic policy, rounded to the action grid.
     #[must_use]
     pub fn analytic_action(&self, position: &Position) -> Action {
         self.nearest_action(self.market.analytic_quotes(position.view()))
     }
 }
 
-/// What happens by chance in a step.
+/// The random events of a step.
 #[derive(Debug, Clone, Copy)]
 struct Events {
     /// The bid is filled.
     buys: bool,
     /// The ask is filled.
     sells: bool,
-    /// The price rises, else it falls.
+    /// The price rises; otherwise it falls.
     rises: bool,
 }
 
@@ -128,7 +128,7 @@ impl Events {
 }
 
 impl MarketMaking {
-    /// Draws what happens after an action.
+    /// Draws the events after an action.
     fn draw(&self, position: &mut Position, action: Action) -> Events {
         let [buys, sells] = levels(action).map(|level| position.generator.unit() < self.fill_probabilities[level]);
         Events {
@@ -138,7 +138,7 @@ impl MarketMaking {
         }
     }
 
-    /// Applies the events that follow an action; returns its reward.
+    /// Applies the events after an action; returns the reward.
     fn settle(&self, position: &mut Position, action: Action, Events { buys, sells, rises }: Events) -> f32 {
         let [bid, ask] = levels(action);
         let mut gain = 0.0;
@@ -163,13 +163,13 @@ impl Default for MarketMaking {
     }
 }
 
-/// Returns the indices of the offsets of bid and ask.
+/// Returns the offset indices of bid and ask.
 fn levels(action: Action) -> [usize; 2] {
     [action.index() / OFFSETS.len(), action.index() % OFFSETS.len()]
 }
 
 impl Position {
-    /// Returns what a policy sees.
+    /// Returns the policy's view of the position.
     #[must_use]
     pub fn view(&self) -> View {
         View { inventory: self.inventory, steps_left: Market::STEPS - self.steps }
@@ -196,7 +196,7 @@ impl Game for MarketMaking {
         true
     }
 
-    /// The bits of an outcome are 4 if the bid is filled, 2 if the ask is, 1 if the price rises.
+    /// Outcome bits: 4 if the bid is filled, 2 if the ask is filled, 1 if the price rises.
     fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
         let [bid, ask] = levels(action).map(|level| self.fill_probabilities[level]);
         let bid = if position.inventory < INVENTORY_MAX { bid } else { 0.0 };

@@ -1,8 +1,8 @@
 //! Othello on boards of 6 and 8 cells a side.
 //!
-//! A disc is placed where it encloses discs of the opponent in a line, between itself and another disc of its colour;
-//! these are turned over. A player who cannot place one passes, and the game ends when neither player can: the one with
-//! more discs wins. Start with [`Othello`].
+//! A disc is placed so that it encloses opposing discs in a line, between itself and another disc of the same colour;
+//! these are turned over. A player who cannot place a disc passes. The game ends when neither player can; the player
+//! with more discs wins. Start with [`Othello`].
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
@@ -19,22 +19,22 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The steps between neighbouring bits of a line, and the cells of which discs can be enclosed in that direction. A
-/// disc in the first or last column is enclosed by none across columns, and its shift would enter another row.
+/// Steps between neighbouring bits of a line, and the cells with discs that can be enclosed in that direction. Across
+/// columns, discs in the first or last column cannot be enclosed, and a shift would move them to another row.
 const LINES: [(usize, u64); 4] =
     [(1, INNER_COLUMNS), (STRIDE, u64::MAX), (STRIDE - 1, INNER_COLUMNS), (STRIDE + 1, INNER_COLUMNS)];
 const INNER_COLUMNS: u64 = 0x7e7e_7e7e_7e7e_7e7e;
-/// The largest number of discs between two others in a line of 8.
+/// Maximum number of discs between two others in a line of 8.
 const ENCLOSED_MAX: usize = 6;
 
-/// Those of the [symmetries of the square](grid::square_symmetries) that keep the colours of the start position: the
-/// identity, the half turn and both diagonals.
+/// Indices of the [symmetries of the square](grid::square_symmetries) that keep the colours at the start position:
+/// identity, half turn and both diagonals.
 const KEEPING_COLOURS: [usize; 4] = [0, 2, 6, 7];
 
-/// The heuristic value of one legal action more than the opponent has.
+/// Heuristic value of one legal action more than the opponent.
 const MOBILITY: i32 = 10;
 
-/// The number of cells along a side of the board.
+/// Number of cells along a side of the board: 6 or 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Size {
     /// `othello-6`: 6 cells.
@@ -44,7 +44,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Returns the size of this number.
+    /// Returns the size with this number.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         [Self::Six, Self::Eight].get(usize::from(number)).copied()
@@ -67,46 +67,46 @@ impl Size {
 
 /// Implements the rules of Othello on one board size.
 ///
-/// The first player has the black discs and begins. Action `row · size + column` places a disc on that cell, and action
-/// `size²` passes, which is legal only where the player to move can place no disc and the opponent can. Players call a
-/// cell by its column and its row from the top, `a1` at the top left, and the pass `pass`.
+/// The first player has the black discs. Action `row · size + column` places a disc on that cell, and action `size²`
+/// passes, which is legal only if the player to move cannot place a disc and the opponent can. Cells are named by
+/// column and row from the top, `a1` at the top left, and the pass is `pass`.
 ///
-/// Observation planes: the discs of the player to move, those of the opponent, the cells on which the player to move
-/// can place a disc, and all ones, which mark the board among the zeros that convolutions read around it. Where a disc
-/// can be placed depends on lines over the whole board, which a few convolutions do not span, and the number of such
-/// cells, the mobility, matters most in the middle of a game (Rosenbloom 1982).
+/// Observation planes: discs of the player to move, discs of the opponent, cells where the player to move can place a
+/// disc, and all ones, which mark the board among the zeros that convolutions read around it. The legal cells depend
+/// on lines over the whole board, which a few convolutions do not span, and the number of legal cells, the mobility,
+/// matters most in the middle of a game (Rosenbloom 1982).
 ///
-/// The rules commute with all eight symmetries of the square. Four of them exchange the colours of the start position
-/// and are left out: an image is the position after the images of the actions from the start.
+/// The rules commute with all eight symmetries of the square. Four exchange the colours of the start position and are
+/// left out: an image is the position after the images of the actions from the start.
 #[derive(Debug, Clone)]
 pub struct Othello {
     spec: Spec,
     layout: Layout,
     symmetries: Vec<Symmetry>,
-    /// Sets of cells, with the heuristic value of a disc on any of their cells.
+    /// Sets of cells, with the heuristic value of a disc per cell.
     regions: [(u64, i32); 4],
 }
 
 /// Holds a position of Othello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The discs of the player to move.
+    /// Discs of the player to move.
     own: u64,
-    /// The discs of the opponent.
+    /// Discs of the opponent.
     opponent: u64,
-    /// The cells on which the player to move can place a disc.
+    /// Cells where the player to move can place a disc.
     placements: u64,
     to_move: Player,
 }
 
 impl Othello {
-    /// Returns the rules on a board of `size`.
+    /// Returns the rules for a board of `size`.
     #[must_use]
     pub fn new(size: Size) -> Self {
         let layout = Layout::new(size.side());
         let cells = layout.cells();
         let observation = ObservationShape { planes: 4, height: layout.size(), width: layout.size() };
-        // Each disc but the four of the start is placed once. The first action places a disc, and so does each action
+        // Every disc except the first four is placed once. The first action places a disc, and so does each action
         // after a pass: there are fewer passes than placed discs.
         let max_plies = 2 * (cells - 4) - 1;
         let spec = Spec::board(ENTRY.name_of(size.get()), cells + 1, observation, max_plies);
@@ -115,13 +115,13 @@ impl Othello {
         Self { symmetries: symmetries.into(), regions: regions(layout), spec, layout }
     }
 
-    /// Returns the pass.
+    /// Returns the action of passing.
     #[must_use]
     pub fn pass(&self) -> Action {
         Action(narrow(self.layout.cells()))
     }
 
-    /// Returns the owner of the disc on a cell, which is numbered as the actions are.
+    /// Returns the owner of the disc on a cell; cells are numbered like actions.
     #[must_use]
     pub fn disc(&self, position: &Position, cell: usize) -> Option<Player> {
         let (Position { own, opponent, to_move, .. }, cell) = (*position, self.layout.cell(cell));
@@ -133,7 +133,7 @@ impl Othello {
         Position { own, opponent, placements: placements(own, opponent) & self.layout.board(), to_move }
     }
 
-    /// Returns whether the opponent could place a disc if the player to move passed.
+    /// Returns true if the opponent could place a disc after a pass.
     fn can_opponent_place(&self, position: &Position) -> bool {
         placements(position.opponent, position.own) & self.layout.board() != 0
     }
@@ -143,12 +143,12 @@ impl Othello {
     }
 }
 
-/// Returns the corners, the cells diagonally next to them, the other cells next to them, and the rest of the edge, with
-/// the values of their discs.
+/// Returns the corners, the cells diagonally next to them, the other cells next to them, and the rest of the edge,
+/// with the values of discs there.
 ///
-/// A disc in a corner is never turned over. One beside an empty corner gives the corner to the opponent, most of all
-/// diagonally. An edge is turned over only along itself (Rosenbloom 1982; the weights are of the order of those in
-/// Norvig 1992, chapter 18).
+/// A disc in a corner is never turned over. A disc next to an empty corner gives the corner to the opponent, most of
+/// all diagonally. A disc on an edge is turned over only along the edge (Rosenbloom 1982; the weights have the
+/// magnitude of those in Norvig 1992, chapter 18).
 fn regions(layout: Layout) -> [(u64, i32); 4] {
     let last = layout.size() - 1;
     let crossing = |rows: [usize; 2], columns: [usize; 2]| {
@@ -164,7 +164,7 @@ fn regions(layout: Layout) -> [(u64, i32); 4] {
     [(corners, 120), (diagonal, -40), (beside, -20), (edge & !corners & !beside, 10)]
 }
 
-/// Returns the cells of `through` in unbroken runs from the cells of `from`, by one shift per step.
+/// Returns the cells of `through` in unbroken runs from `from`, by one shift per step.
 fn runs(from: u64, through: u64, shift: impl Fn(u64) -> u64) -> u64 {
     let mut run = through & shift(from);
     for _ in 1..ENCLOSED_MAX {
@@ -173,7 +173,7 @@ fn runs(from: u64, through: u64, shift: impl Fn(u64) -> u64) -> u64 {
     run
 }
 
-/// Returns the empty cells on which a disc beside `own` encloses discs of `opponent`; also cells beyond a smaller
+/// Returns the empty cells where another disc of `own` encloses discs of `opponent`; includes cells beyond a smaller
 /// board.
 fn placements(own: u64, opponent: u64) -> u64 {
     let ends = LINES.into_iter().fold(0, |ends, (step, enclosed)| {
@@ -184,7 +184,7 @@ fn placements(own: u64, opponent: u64) -> u64 {
     ends & !(own | opponent)
 }
 
-/// Returns the discs of `opponent` that a disc of `own` on the cell `placed` turns over.
+/// Returns the discs of `opponent` that a disc of `own` on `placed` turns over.
 fn turned(placed: u64, own: u64, opponent: u64) -> u64 {
     let enclosed_by = |run: u64, end: u64| if end & own == 0 { 0 } else { run };
     LINES.into_iter().fold(0, |turned, (step, enclosed)| {
@@ -288,7 +288,7 @@ impl Game for Othello {
         }
     }
 
-    /// Values corners, edges and the cells next to corners, and the difference of the numbers of legal actions.
+    /// Values corners, edges and the cells next to corners, and the difference in mobility.
     fn heuristic_value(&self, position: &Position) -> i32 {
         let Position { own, opponent, placements: own_placements, .. } = *position;
         let discs = |(cells, value): (u64, i32)| value * (count(own & cells) - count(opponent & cells));
@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    /// The position after moves in notation, by the slow rules as well.
+    /// Returns the position after moves in notation, checked against the slow rules.
     fn after(game: &Othello, moves: &str) -> Position {
         compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
     }
@@ -349,7 +349,7 @@ mod tests {
         names.join(" ")
     }
 
-    /// The counts of Bik 2009; the first passes are at ply 9.
+    /// Counts of Bik 2009; the first passes are at ply 9.
     #[test]
     fn the_tree_of_8_cells_a_side_has_the_published_number_of_nodes() {
         let game = Othello::new(Size::Eight);

@@ -1,10 +1,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The number of boards of a segment: one allocation in as many plies, and what a copy of a position copies.
+/// Number of boards per segment: one allocation in so many plies, and the boards that a copied position copies.
 const SEGMENT: usize = 16;
 
-/// The maximum number of unused segments that a thread keeps.
+/// Maximum number of unused segments that a thread keeps.
 const UNUSED_MAX: usize = 1024;
 
 thread_local! {
@@ -12,15 +12,15 @@ thread_local! {
     static UNUSED: RefCell<Vec<Arc<Segment>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Holds the hashes of the earlier boards of a game, in the order in which they arose.
+/// Hashes of the earlier boards of a game, in order.
 ///
-/// A search copies positions at every node. The newest boards are inside the position; the others are in segments,
-/// which a position shares with its copies and with the positions that follow from them.
+/// A search copies positions at every node. The latest boards are inside the position; older boards are in segments,
+/// which a position shares with copies and successors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// The newest full segment.
+    /// Last full segment.
     full: Option<Arc<Segment>>,
-    /// The boards after those of the full segments, `len % SEGMENT` of them.
+    /// Boards after the full segments, `len % SEGMENT` of them.
     newest: [u64; SEGMENT],
     len: u16,
 }
@@ -47,7 +47,7 @@ impl Past {
         }
     }
 
-    /// Returns whether a board is among those from the index `since` on. Earlier ones may be compared too.
+    /// Returns true if `board` is among the boards from the index `since` on. May also compare earlier boards.
     pub(crate) fn contains_since(&self, since: u16, board: u64) -> bool {
         let newest = self.newest_len();
         if self.newest[..newest].contains(&board) {
@@ -72,7 +72,7 @@ impl Past {
     }
 }
 
-/// Keeps the segments that no other position holds.
+/// Keeps segments without another owner for reuse.
 impl Drop for Past {
     fn drop(&mut self) {
         let mut next = self.full.take();
@@ -85,7 +85,7 @@ impl Drop for Past {
 }
 
 impl Segment {
-    /// Returns the segment in the memory of an unused one, or in new memory if the thread has none.
+    /// Returns the segment in the memory of an unused segment, or in new memory if the thread has none.
     fn shared(self) -> Arc<Self> {
         let Some(mut unused) = UNUSED.with_borrow_mut(Vec::pop) else { return Arc::new(self) };
         *Arc::get_mut(&mut unused).expect("an unused segment has one owner") = self;
@@ -93,7 +93,7 @@ impl Segment {
     }
 
     fn keep(self: Arc<Self>) {
-        // A thread that ends has no list any more; the segment is then dropped.
+        // An exiting thread no longer has a list; the segment is then dropped.
         let _ = UNUSED.try_with(|unused| {
             let mut unused = unused.borrow_mut();
             if unused.len() < UNUSED_MAX {
@@ -139,7 +139,7 @@ mod tests {
         (40..60).for_each(|board| copy.push(board));
         drop(copy);
         assert!((0..40).all(|board| past.contains_since(0, board)) && !past.contains_since(0, 45));
-        // What was dropped is used again.
+        // Dropped segments are reused.
         (60..80).for_each(|board| past.push(board));
         assert!((0..40).chain(60..80).all(|board| past.contains_since(0, board)));
     }

@@ -1,7 +1,7 @@
 //! Pendulum: a motor swings up a pendulum that it cannot lift at once, and keeps it upright.
 //!
-//! The dynamics are those of Gymnasium (`classic_control/pendulum.py`, environment `Pendulum-v1`), with which the
-//! system tests compare every step; the torque is one of a few values. Start with [`Pendulum`].
+//! The dynamics are from Gymnasium (`classic_control/pendulum.py`, environment `Pendulum-v1`); the system tests
+//! compare every step. The torque is one of a few values. Start with [`Pendulum`].
 
 use std::f64::consts::{PI, TAU};
 
@@ -21,34 +21,34 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The acceleration of gravity, in m/s².
+/// Acceleration of gravity, in m/s².
 const GRAVITY: f64 = 10.0;
-/// The mass of the pendulum, in kg.
+/// Mass of the pendulum, in kg.
 const MASS: f64 = 1.0;
-/// The length of the pendulum, in m.
+/// Length of the pendulum, in m.
 const LENGTH: f64 = 1.0;
-/// The time of a step, in s.
+/// Duration of a step, in s.
 const STEP_SECONDS: f64 = 0.05;
-/// The largest angular velocity, in radians/s.
+/// Maximum angular velocity, in radians/s.
 const VELOCITY_MAX: f64 = 8.0;
-/// The largest torque, in N·m.
+/// Maximum torque, in N·m.
 const TORQUE_MAX: f64 = 2.0;
-/// The number of steps after which an episode is truncated.
+/// Number of steps after which an episode is truncated.
 const STEPS_MAX: usize = 200;
-/// At the start, the angular velocity lies between minus this and this.
+/// Bound on the absolute angular velocity at the start, in radians/s.
 const START_VELOCITY_MAX: f64 = 1.0;
 
-/// The number of torques, 5 to 11.
+/// Number of torques, 5 to 11.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Torques(u8);
 
 impl Torques {
-    /// The fewest torques.
+    /// Minimum number of torques.
     pub const MIN: Self = Self(5);
-    /// The most torques.
+    /// Maximum number of torques.
     pub const MAX: Self = Self(11);
 
-    /// Returns the number of torques if `count` lies in the range.
+    /// Returns the number of torques; `None` if `count` is out of range.
     #[must_use]
     pub fn new(count: u8) -> Option<Self> {
         (Self::MIN.0..=Self::MAX.0).contains(&count).then_some(Self(count))
@@ -64,8 +64,8 @@ impl Torques {
 /// Implements Pendulum.
 ///
 /// Action `i` of n is the torque −2 + 4 i / (n − 1) N·m. The reward of a step is −(θ² + 0.1 ω² + 0.001 u²), with the
-/// angle θ from upright in `[−π, π)` and the angular velocity ω before the step and the torque u. There is no end but
-/// the truncation after 200 steps. Observation `[3, 1, 1]`: cos θ, sin θ, ω.
+/// angle θ from upright in `[−π, π)` and the angular velocity ω before the step, and the torque u. An episode ends
+/// only by truncation, after 200 steps. Observation `[3, 1, 1]`: cos θ, sin θ, ω.
 #[derive(Debug, Clone)]
 pub struct Pendulum {
     constants: Constants,

@@ -1,9 +1,8 @@
-//! Environments that run outside this program, such as Gymnasium's: what can be computed about them without running
-//! them.
+//! Environments outside this program, such as Gymnasium's: everything that can be computed without running them.
 //!
-//! Their observations and rewards come from elsewhere and are stored. A [`Position`] is therefore what is known of a
-//! state: the number of steps before it and, where it was recorded, its observation. The rules of [`Recorded`] are the
-//! numbers of actions and steps. Start with [`Recorded`].
+//! Observations and rewards come from elsewhere and are stored. A [`Position`] is therefore the known part of a
+//! state: the number of earlier steps and the observation, if recorded. The rules in [`Recorded`] are the numbers of
+//! actions and steps. Start with [`Recorded`].
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use game::{Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Ou
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::environment::{Constants, all_actions, hash};
 
-/// The prefix of the names of Gymnasium environments: `gym:LunarLander-v3`.
+/// Prefix of Gymnasium environment names: `gym:LunarLander-v3`.
 pub const PREFIX: &str = "gym:";
 
 /// The registry entry of all environments outside this program.
@@ -24,26 +23,26 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// Implements what is known of an environment outside this program.
+/// Implements the known part of an environment outside this program.
 ///
 /// Every action is legal, rewards are 0, and an episode is over after [`Spec::max_plies`] steps: everything else is
-/// recorded where the environment runs. A search by these rules is impossible, since their results are unknown.
+/// recorded where the environment runs. These rules cannot be searched, since the results of actions are unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     constants: Arc<Constants>,
 }
 
-/// What is known of a state of the environment.
+/// The known part of an environment state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Position {
-    /// The number of steps before it.
+    /// Number of earlier steps.
     steps: usize,
     /// The observation `[C, H, W]`; `None` if it was not recorded.
     observation: Option<Arc<[f32]>>,
 }
 
 impl Position {
-    /// Returns a state of an episode under way with this observation `[C, H, W]`.
+    /// Returns a state within an episode, with this observation `[C, H, W]`.
     #[must_use]
     pub fn observed(observation: Arc<[f32]>) -> Self {
         Self { steps: 0, observation: Some(observation) }
@@ -51,9 +50,9 @@ impl Position {
 }
 
 impl Recorded {
-    /// Creates the environment with these constants; `None` if they are not those of an environment whose observations
-    /// are recorded: for one player, scored by rewards, with at least one action and step and a stack that divides the
-    /// planes.
+    /// Creates the environment with the constants `spec`; `None` unless these describe an environment with recorded
+    /// observations: for one player, scored by rewards, with at least one action and step and a stack that divides
+    /// the planes.
     #[must_use]
     pub fn new(spec: Spec) -> Option<Self> {
         let ObservationShape { planes, .. } = spec.observation;
@@ -95,7 +94,7 @@ impl Game for Recorded {
         action.index() < self.spec().actions && self.outcome(position).is_none()
     }
 
-    /// Takes a step whose reward and observation are unknown.
+    /// Takes a step with unknown reward and observation.
     fn play(&self, position: &mut Position, _: Action) -> f32 {
         *position = Position { steps: position.steps + 1, observation: None };
         0.0
@@ -105,7 +104,7 @@ impl Game for Recorded {
         (position.steps >= self.spec().max_plies).then_some(Outcome::Truncated)
     }
 
-    /// Writes the recorded observation, or zeros where none was recorded.
+    /// Writes the recorded observation; zeros if there is none.
     fn observe(&self, position: &Position, planes: &mut [f32]) {
         match &position.observation {
             Some(observation) if observation.len() == planes.len() => planes.copy_from_slice(observation),
@@ -140,25 +139,26 @@ impl Game for Recorded {
     }
 }
 
-/// The constants of an environment as a process that does not run it knows them.
+/// The constants of an environment, as known to a process that does not run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// The name: `gym:LunarLander-v3`.
+    /// Name: `gym:LunarLander-v3`.
     pub name: String,
-    /// A: the number of actions.
+    /// A, the number of actions.
     pub actions: usize,
-    /// The shape of one frame, `[C, H, W]`.
+    /// Shape of one frame, `[C, H, W]`.
     pub frame: ObservationShape,
-    /// The number of frames in an observation.
+    /// Number of frames in an observation.
     pub stack: usize,
-    /// The range of the values.
+    /// Range of the observed values.
     pub range: ObservationRange,
-    /// The maximum number of steps of an episode.
+    /// Maximum number of steps per episode.
     pub steps_max: usize,
 }
 
 impl Described {
-    /// Returns the environment; `None` as for [`Recorded::new`], and if an observation has too many values to count.
+    /// Returns the environment; `None` in the cases of [`Recorded::new`], and if an observation has too many values
+    /// to count.
     #[must_use]
     pub fn environment(self) -> Option<Recorded> {
         let Self { name, actions, frame, stack, range, steps_max } = self;

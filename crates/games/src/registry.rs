@@ -1,42 +1,41 @@
-//! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind), [`AnyGame`](crate::AnyGame) and
-//! [`with_game!`](crate::with_game).
+//! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind), [`AnyGame`](crate::AnyGame)
+//! and [`with_game!`](crate::with_game).
 
-/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants. Behind a game,
-/// `in Box` keeps its positions in boxes where they are those of any game, which take the memory of the largest.
+/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants. The suffix
+/// `in Box` boxes a game's positions in the common position type, which has the size of the largest variant.
 ///
-/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the variant if there is one; the
-/// type of variants has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.
-/// [`with_game!`](crate::with_game) has an instance of its own for each game of the list `own`, and one for all of the
-/// list `any`.
+/// The module has a constant `ENTRY`. The rules have a constructor `new`, which takes the variant if there is one.
+/// The variant type has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.
+/// [`with_game!`](crate::with_game) has a separate instance for each game in the list `own`, and one for all games in
+/// the list `any`.
 macro_rules! registry {
-    // `$d` is a dollar sign, for the macros that this one defines.
+    // `$d` is a dollar sign, for the macros that this macro defines.
     ($d:tt own { $($own:tt)+ } any { $($any:tt)+ }) => {
         kinds! { $d $($own)+ $($any)+ }
         instances! { $d $($own)+ }
     };
 }
 
-/// Generates all items but [`with_game!`](crate::with_game).
+/// Generates all items except [`with_game!`](crate::with_game).
 macro_rules! kinds {
-    // `$d` is a dollar sign, for the macro that this one defines.
+    // `$d` is a dollar sign, for the macro that this macro defines.
     ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })? $(in $Box:ident)?),+ $(,)?) => {
         $(pub use $module::$Rules;)+
 
-        /// The registered games, in the order in which texts list them.
+        /// All registered games, in the order of help texts and errors.
         pub const GAMES: &[&Entry] = &[$(&$module::ENTRY),+];
 
-        /// Selects the game of a run, with its variant. Configurations contain its name: `tic_tac_toe`, `hex-11`.
+        /// Selects the game of a run, with the variant. Configurations contain the name: `tic_tac_toe`, `hex-11`.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum GameKind {
             $(
                 #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](type@", stringify!($Rules), ").")]
                 $Rules $({
-                    /// The variant.
+                    /// Variant of the game.
                     $size: $Size,
                 })?,
             )+
-            /// An environment that runs outside this program. Its name does not describe it, so that it is never
-            /// parsed.
+            /// An environment that runs outside this program. The name does not describe it, so it is never parsed.
             Recorded($crate::Recorded),
         }
 
@@ -51,10 +50,10 @@ macro_rules! kinds {
             }
         }
 
-        /// The rules of one registered game, which is known at run time alone.
+        /// The rules of one registered game, selected at run time.
         ///
-        /// Code over this type is compiled once and not once per game, which [`with_game!`](crate::with_game) does. A
-        /// call selects the game first, and a position takes the memory of the largest one that is not in a box.
+        /// Code over this type is compiled once and not once per game, unlike with [`with_game!`](crate::with_game).
+        /// Every call selects the game first, and a position takes the memory of the largest unboxed position.
         #[derive(Debug, Clone)]
         pub enum AnyGame {
             $(
@@ -77,7 +76,7 @@ macro_rules! kinds {
         }
 
         impl AnyPosition {
-            /// Returns the memory of the box that the position is in, in bytes; 0 if it is in none.
+            /// Returns the memory of the position's box, in bytes; 0 without a box.
             #[must_use]
             pub fn boxed_bytes(&self) -> usize {
                 match self {
@@ -88,7 +87,7 @@ macro_rules! kinds {
         }
 
         impl GameKind {
-            /// Returns the rules of the game.
+            /// Returns the rules of the game as one type for all games.
             #[must_use]
             pub fn rules(&self) -> AnyGame {
                 match self {
@@ -115,7 +114,7 @@ macro_rules! kinds {
             };
         }
 
-        /// Runs an expression with the concrete rules of an [`AnyGame`] and a position of them bound to names.
+        /// Runs an expression with the concrete rules of an [`AnyGame`] and a matching position bound to names.
         /// `as_position(E)` wraps the value of E in [`AnyPosition`].
         macro_rules! with_position {
             ($d any:expr, $d position:expr, |$d game:ident, $d at:ident| as_position($d body:expr)) => {
@@ -168,14 +167,14 @@ macro_rules! kinds {
     };
 }
 
-/// Generates [`with_game!`](crate::with_game) from the games of which it has instances of their own.
+/// Generates [`with_game!`](crate::with_game) with separate instances for these games.
 macro_rules! instances {
     ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
         /// Runs an expression with the rules of a [`GameKind`] bound to a name.
         ///
         /// The expression may call functions generic over [`game::Game`]; its type must not depend on the game. It is
-        /// compiled once for each game whose rules a search calls so often that this pays, with the concrete rules, and
-        /// once with [`AnyGame`] for all others: decision 0077.
+        /// compiled once with the concrete rules for each game that profits, because a search calls the rules very
+        /// often, and once with [`AnyGame`] for all other games: decision 0077.
         ///
         /// ```
         /// use game::Game;
@@ -208,13 +207,13 @@ macro_rules! instances {
     };
 }
 
-/// Returns a type of positions, in a box if there is one before it.
+/// Returns a position type, boxed if `Box` precedes it.
 macro_rules! position_in {
     (Box $Position:ty) => { Box<$Position> };
     ($Position:ty) => { $Position };
 }
 
-/// Returns the size of what a reference to a box leads to, or 0 for a position that is in none.
+/// Returns the size of the boxed value; 0 for an unboxed position.
 macro_rules! boxed_bytes {
     (Box $position:ident) => {
         size_of_val(&**$position)

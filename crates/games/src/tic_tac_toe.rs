@@ -34,8 +34,8 @@ const LINES: [u16; 8] = [
 
 /// Implements the rules of tic-tac-toe.
 ///
-/// Action `i` fills cell `i`, row by row from the top left; players call the cells `1` to `9`. Observation planes: the
-/// stones of the player to move, then those of the opponent.
+/// Action `i` fills cell `i`, row by row from the top left; in notation, cells are `1` to `9`. Observation planes:
+/// stones of the player to move, then stones of the opponent.
 #[derive(Debug, Clone)]
 pub struct TicTacToe {
     spec: Spec,
@@ -45,12 +45,12 @@ pub struct TicTacToe {
 /// Holds a position of tic-tac-toe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The cells of each player; bit `i` is cell `i`.
+    /// Cells of each player; bit `i` is cell `i`.
     stones: [u16; 2],
 }
 
 impl TicTacToe {
-    /// Returns the rules.
+    /// Returns the rules of tic-tac-toe.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 2, height: SIDE, width: SIDE };
@@ -58,7 +58,7 @@ impl TicTacToe {
         Self { spec, symmetries: grid::square_symmetries(observation, CELLS).into() }
     }
 
-    /// Returns the empty cells; none once the game is over.
+    /// Returns the empty cells; no cells once the game is over.
     fn legal(&self, position: &Position) -> u16 {
         if self.outcome(position).is_some() { 0 } else { FULL & !position.occupied() }
     }
@@ -151,7 +151,8 @@ impl Game for TicTacToe {
         }
     }
 
-    /// Renders the board; stones are `X` (first player) and `O` (second player), and an empty cell shows its number.
+    /// Renders the board; stones are `X` (first player) and `O` (second player), and an empty cell shows the cell
+    /// number.
     fn render(&self, position: &Position) -> String {
         let mut text = String::new();
         for cell in 0..CELLS {
@@ -184,7 +185,7 @@ mod tests {
         game.replay(&actions).unwrap()
     }
 
-    /// Counts the nodes of the tree at each depth and the games that end there.
+    /// Counts tree nodes, and finished games, by depth.
     fn count(game: &TicTacToe, position: &Position, depth: usize, nodes: &mut [u64], ends: &mut [u64]) {
         nodes[depth] += 1;
         let mut actions = Vec::new();
@@ -197,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The value for the player to move under perfect play.
+    /// Returns the value for the player to move under perfect play.
     fn minimax(game: &TicTacToe, position: &Position) -> i32 {
         match game.outcome(position) {
             Some(Outcome::Win(_)) => return -1,

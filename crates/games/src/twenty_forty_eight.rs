@@ -1,7 +1,7 @@
-//! 2048: tiles slide over a board of 4 × 4 cells, and two equal ones merge to their sum.
+//! 2048: tiles slide on a board of 4 × 4 cells, and two equal tiles merge into the sum.
 //!
-//! The rules are those of Cirulli 2014. A [`Board`] holds the tiles and the exact distribution of what chance adds to
-//! them; a [`Position`] also holds the generator of an episode. Start with [`TwentyFortyEight`].
+//! The rules are from Cirulli 2014. A [`Board`] holds the tiles, and has the exact distribution of added tiles; a
+//! [`Position`] also holds the generator of an episode. Start with [`TwentyFortyEight`].
 
 mod board;
 
@@ -23,19 +23,19 @@ pub const ENTRY: Entry = Entry {
 };
 
 const ACTIONS: [&str; 4] = ["up", "right", "down", "left"];
-/// The planes of the observation: tiles 2, 4, and so on to 65,536.
+/// Observation planes: tiles 2, 4, and so on to 65,536.
 const PLANES: usize = 16;
-/// The number of steps after which an episode is truncated.
+/// Number of steps after which an episode is truncated.
 const STEPS_MAX: usize = 32_000;
-// Chance adds at most 4 in each step and twice before, so that the sum of all tiles stays below 131,072, for which
-// there is no plane.
+// Chance adds at most 4 in each step, and twice before the first, so that the sum of all tiles stays below 131,072,
+// which has no plane.
 const _: () = assert!(4 * (STEPS_MAX + 2) < 1 << (PLANES + 1));
 
 /// Implements 2048.
 ///
 /// An action slides all tiles to one side; it is legal if a tile moves. The reward is the sum of the merged tiles.
-/// Chance then adds a tile to one of the empty cells, all equally probable: 2 with probability 0.9, else 4. The
-/// episode ends when no tile can move. Observation `[16, 4, 4]`: plane k has ones where tiles are 2^(k + 1).
+/// Chance then adds a tile to an empty cell, drawn uniformly: 2 with probability 0.9, else 4. The episode ends when
+/// no tile can move. Observation `[16, 4, 4]`: plane k has ones at tiles 2^(k + 1).
 #[derive(Debug, Clone)]
 pub struct TwentyFortyEight {
     constants: Constants,
@@ -50,7 +50,7 @@ pub struct Position {
 }
 
 impl TwentyFortyEight {
-    /// Returns the rules.
+    /// Returns the rules of 2048.
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: PLANES, height: SIDE, width: SIDE };
@@ -71,13 +71,13 @@ impl Position {
         &self.board
     }
 
-    /// Adds a tile by chance.
+    /// Adds a random tile.
     fn spawn(&mut self) {
         let (index, tile) = self.draw();
         self.board.add(index, tile);
     }
 
-    /// Draws the index of an empty cell among the empty ones, and the tile that is added to it.
+    /// Draws an index among the empty cells, and the added tile.
     fn draw(&mut self) -> (usize, Spawn) {
         let index = self.generator.below(self.board.empty_cells());
         (index, Spawn::drawn(&mut self.generator))
@@ -112,7 +112,7 @@ impl Game for TwentyFortyEight {
         let merged = position.board.slide(Direction::ALL[action.index()]);
         position.spawn();
         position.steps += 1;
-        // Exact: the sum of merged tiles is an even number below 2^18.
+        // Exact: the sum of merged tiles is an even integer below 2^18.
         merged as f32
     }
 
@@ -120,7 +120,7 @@ impl Game for TwentyFortyEight {
         true
     }
 
-    /// Outcome `2 i + t` adds the tile [`Spawn::ALL`]`[t]` to the empty cell number `i`.
+    /// Outcome `2 i + t` adds the tile [`Spawn::ALL`]`[t]` to the empty cell with index `i`.
     fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
         let mut board = position.board;
         board.slide(Direction::ALL[action.index()]);
@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// A slow implementation that shares nothing with the rules: a row of tiles slides to the left by removing the
-    /// gaps, merging the first equal pair again and again with a mark, and filling up.
+    /// A slow implementation without code of the rules: a row slides to the left by removing the gaps, repeatedly
+    /// merging the first equal unmarked pair into a marked tile, and filling up.
     fn slide_left(row: &[u32]) -> (Vec<u32>, u32) {
         let mut tiles: Vec<(u32, bool)> = row.iter().filter(|&&tile| tile != 0).map(|&tile| (tile, false)).collect();
         let mut reward = 0;
@@ -194,12 +194,12 @@ mod tests {
         (row, reward)
     }
 
-    /// Slides the tiles of a board up, right, down or left by turning the board.
+    /// Slides the tiles up, right, down or left by turning the board.
     fn slide(board: &[Vec<u32>], direction: usize) -> (Vec<Vec<u32>>, u32) {
         let turned = |board: &[Vec<u32>]| -> Vec<Vec<u32>> {
             (0..4).map(|row| (0..4).map(|column| board[column][3 - row]).collect()).collect()
         };
-        // A turn to the left makes the upper side the left one.
+        // A turn to the left moves the upper side to the left.
         let turns = [1, 2, 3, 0][direction];
         let mut board = board.to_vec();
         (0..turns).for_each(|_| board = turned(&board));
@@ -215,7 +215,7 @@ mod tests {
         board.exponents().chunks(4).map(|row| row.iter().map(tile).collect()).collect()
     }
 
-    /// Checks all four directions of a board against the slow implementation.
+    /// Checks all four directions against the slow implementation.
     fn check(board: Board) {
         for (index, direction) in Direction::ALL.into_iter().enumerate() {
             let (expected, reward) = slide(&tiles(&board), index);
@@ -230,7 +230,7 @@ mod tests {
     fn every_line_slides_as_in_a_slow_implementation() {
         for row in 0..7_usize.pow(4) {
             let line: [u8; 4] = std::array::from_fn(|cell| (row / 7_usize.pow(cell as u32) % 7) as u8);
-            // The same line in every row, and its reverse in the last.
+            // The same line in every row, reversed in the last.
             let mut exponents: [u8; CELLS] = std::array::from_fn(|cell| line[cell % 4]);
             exponents[12..].reverse();
             check(Board::of(exponents));
@@ -294,13 +294,13 @@ mod tests {
                 tiles(&position.board).iter().flatten().map(|&tile| f64::from(tile)).sum()
             })
             .collect();
-        // Sliding keeps the sum, and 14 tiles were added, each with the mean 0.9 · 2 + 0.1 · 4 and the variance 0.36.
+        // Sliding keeps the sum, and 14 tiles were added, each with mean 0.9 · 2 + 0.1 · 4 and variance 0.36.
         let added = f64::from(STEPS + 2);
         let mean = sums.iter().sum::<f64>() / f64::from(EPISODES);
         let variance = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() / f64::from(EPISODES);
         let expected = 0.36 * added;
         assert!((mean - 2.2 * added).abs() < 6.0 * (expected / f64::from(EPISODES)).sqrt(), "{mean}");
-        // The kurtosis of a tile is (1 − 3 · 0.09) / 0.09 ≈ 8.1, that of the sum of 14 about 3.4: six standard errors.
+        // The kurtosis of a tile is (1 − 3 · 0.09) / 0.09 ≈ 8.1; 14 added tiles have about 3.4: six standard errors.
         assert!((variance - expected).abs() < 6.0 * expected * (2.4 / f64::from(EPISODES)).sqrt(), "{variance}");
     }
 
@@ -316,7 +316,7 @@ mod tests {
         assert!(game.render(&position).starts_with("     .     2 65536     .\n     4"));
     }
 
-    /// The mean return of a policy over 400 episodes.
+    /// Returns the mean return of a policy over 400 episodes.
     fn mean_return(mut choose: impl FnMut(&TwentyFortyEight, &Position, &[Action]) -> Action) -> f32 {
         let (game, mut legal) = (TwentyFortyEight::new(), Vec::new());
         let mut sum = 0.0;
@@ -331,7 +331,7 @@ mod tests {
         sum / 400.0
     }
 
-    /// The policies that runs are compared with: docs/muzero.md quotes their returns.
+    /// Reference policies for runs: docs/muzero.md quotes the returns.
     #[test]
     fn simple_heuristics_have_two_and_three_times_the_return_of_random_play() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);

@@ -1,6 +1,6 @@
-//! A step of any game allocates nothing.
+//! Tests that a step of any game allocates nothing.
 //!
-//! This test is alone in its process because the allocator counts for all threads.
+//! This test is alone in the process, since the allocator counts all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -9,7 +9,7 @@ use counting::allocations;
 use game::{Action, Game, Outcome};
 use games::{GAMES, GameKind, Generator, with_game};
 
-/// Plays an episode with random actions, and looks at every position as a driver does.
+/// Plays an episode with random actions; inspects every position like a driver.
 fn play<G: Game>(
     game: &G,
     mut position: G::Position,
@@ -33,9 +33,9 @@ fn play<G: Game>(
 fn check(game: &impl Game) {
     let mut legal = Vec::with_capacity(game.spec().actions);
     let mut observation = vec![0.0; game.spec().observation.len()];
-    // The counter is that of the process, and the thread that waits for this test may allocate too, but not each time.
+    // The counter covers the process, and the thread that waits for this test may allocate too, but not every time.
     let allocated = (0..5).map(|_| {
-        // The position of a few games is in a box where the game is known at run time alone.
+        // A few games box positions when the game is selected at run time.
         let position = game.start_from(1);
         let before = allocations();
         let outcome = play(game, position, 1, &mut legal, &mut observation);

@@ -1,4 +1,4 @@
-//! Many games that advance together, by [`RulesEnvironments`].
+//! Many games that advance together in [`RulesEnvironments`].
 
 use game::{Action, Environments as _, Game as _, Outcome, Play, RulesEnvironments, Start, Started, Taken, mix};
 use games::TicTacToe;
@@ -35,6 +35,6 @@ fn thousand_games_of_tic_tac_toe_on_three_threads_are_those_of_the_rules() {
         }
     }
     let draws = outcomes.iter().filter(|&&outcome| outcome == Some(Outcome::Draw)).count();
-    // Random play draws 12.7 % of its games: four standard deviations are 42 games.
+    // Random play draws 12.7 % of the games: four standard deviations are 42 games.
     assert!((85..=169).contains(&draws), "{draws} draws in {GAMES} games");
 }

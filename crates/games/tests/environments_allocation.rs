@@ -1,6 +1,6 @@
-//! A step of environments by rules allocates nothing.
+//! Tests that a step of environments by rules allocates nothing.
 //!
-//! The test is alone in its process, because the allocator counts for the whole process.
+//! The test is alone in the process, since the allocator counts for the whole process.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "../../search/tests/counting/mod.rs"]
@@ -10,14 +10,14 @@ use counting::allocations;
 use game::{Action, Environments as _, Play, RulesEnvironments, Start};
 use games::TicTacToe;
 
-/// The number of steps that are counted; none of them ends a game.
+/// Number of counted steps; none ends a game.
 const STEPS: u16 = 4;
 
 #[test]
 fn a_warm_step_allocates_nothing() {
     assert_eq!(allocations_of_steps(RulesEnvironments::new(TicTacToe::new(), 64)), 0);
     let on_threads = allocations_of_steps(RulesEnvironments::on_threads(TicTacToe::new(), 64, 2).unwrap());
-    // A thread that waits for the first time in its life allocates a handle to wake it by.
+    // A thread allocates a wake-up handle before the first wait.
     assert!(on_threads <= 2, "{on_threads} allocations in {STEPS} steps on two threads");
 }
 

@@ -8,17 +8,17 @@ fn breakthrough(size: u8) -> Breakthrough {
     Breakthrough::new(Size::new(size).unwrap())
 }
 
-/// The position after moves in notation, by the slow rules as well.
+/// Returns the position after moves in notation, checked against the slow rules.
 fn after(game: &Breakthrough, moves: &str) -> Position {
     compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
 }
 
-/// Returns whether the player to move may play this.
+/// Returns true if the player to move may play `text`.
 fn may(game: &Breakthrough, position: &Position, text: &str) -> bool {
     game.is_legal(position, game.parse_action(position, text).unwrap())
 }
 
-/// The position with these pieces, named in the notation of players.
+/// Returns the position with these pieces, given in notation.
 fn position(game: &Breakthrough, first: &str, second: &str, to_move: Player) -> Position {
     let size = game.layout.size();
     let pieces = |text: &str| {
@@ -91,7 +91,7 @@ fn the_capture_of_the_last_piece_wins() {
     assert_eq!(game.outcome(&position), Some(Outcome::Win(Player::Second)));
 }
 
-/// Both players capture where they can, and else keep out of the last row.
+/// Both players capture whenever possible, and otherwise avoid the last row.
 #[test]
 fn games_in_which_the_last_piece_is_captured_end_as_by_the_slow_rules() {
     let game = breakthrough(5);

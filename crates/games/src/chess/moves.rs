@@ -1,4 +1,4 @@
-//! The actions of AlphaZero: 73 ways in which a piece may leave a cell (Silver et al. 2018).
+//! AlphaZero's actions: 73 ways in which a piece may leave a cell (Silver et al. 2018).
 
 use cozy_chess::{BitBoard, Board, Color, File, Move, Piece, Square};
 use game::Action;
@@ -6,29 +6,29 @@ use game::Action;
 use super::{CELLS, SIDE};
 use crate::grid::narrow;
 
-/// The number of ways to leave a cell.
+/// Number of ways to leave a cell.
 pub(super) const WAYS: usize = FIRST_UNDERPROMOTION + UNDERPROMOTIONS.len() * 3;
 
 const DISTANCES: usize = SIDE - 1;
 const FIRST_JUMP: usize = LINES.len() * DISTANCES;
 const FIRST_UNDERPROMOTION: usize = FIRST_JUMP + JUMPS.len();
 
-/// A number of rows down and of columns to the right.
+/// Rows down and columns to the right.
 type Offset = (isize, isize);
 
-/// The directions of a queen, clockwise from the top.
+/// Directions of a queen, clockwise from the top.
 const LINES: [Offset; 8] = [(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)];
 
-/// The moves of a knight, clockwise.
+/// Moves of a knight, clockwise.
 const JUMPS: [Offset; 8] = [(-2, 1), (-1, 2), (1, 2), (2, 1), (2, -1), (1, -2), (-1, -2), (-2, -1)];
 
-/// The pieces other than a queen that a pawn may become.
+/// Promotion pieces other than the queen.
 const UNDERPROMOTIONS: [Piece; 3] = [Piece::Knight, Piece::Bishop, Piece::Rook];
 
-/// The row from which a pawn reaches the last one.
+/// Row before the last, from the frame of the player to move.
 const ROW_BEFORE_LAST: usize = 1;
 
-/// A move between cells of the frame of the player to move, row by row from the top left.
+/// A move between cells in the frame of the player to move, row by row from the top left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) from: usize,
@@ -37,7 +37,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Returns the step of an action, if there is such an action and the step stays on the board.
+    /// Returns the step of an action; `None` if there is no such action or the step leaves the board.
     pub(super) fn of(action: Action) -> Option<Self> {
         let (from, way) = (action.index() / WAYS, action.index() % WAYS);
         if from >= CELLS {
@@ -83,7 +83,7 @@ impl Step {
     }
 }
 
-/// Returns the way of a queen or a knight by this offset.
+/// Returns the way with this offset, of a queen or a knight.
 fn way_of(offset: Offset) -> Option<usize> {
     if let Some(jump) = JUMPS.iter().position(|&jump| jump == offset) {
         return Some(FIRST_JUMP + jump);
@@ -96,16 +96,16 @@ fn way_of(offset: Offset) -> Option<usize> {
 
 /// Returns the cell of a square in the frame of a player.
 pub(super) fn cell_of(square: Square, frame: Color) -> usize {
-    // Squares are numbered from a1 on, cells of White from a8 on.
+    // Squares are numbered from a1, White's cells from a8.
     square.flip_rank().relative_to(frame) as usize
 }
 
-/// Returns the square of a cell, which is below the number of cells, in the frame of a player.
+/// Returns the square of a cell (below [`CELLS`]) in the frame of a player.
 pub(super) fn square_of(cell: usize, frame: Color) -> Square {
     Square::index(cell).relative_to(frame).flip_rank()
 }
 
-/// Returns a set of squares as bits of the cells in the frame of a player.
+/// Returns a set of squares as cell bits in the frame of a player.
 pub(super) fn in_frame(squares: BitBoard, frame: Color) -> u64 {
     match frame {
         Color::White => squares.flip_ranks().0,
@@ -130,7 +130,7 @@ pub(super) fn move_of(board: &Board, action: Action) -> Option<Move> {
     }
 }
 
-/// Returns the square that the rules name for a move of the king: for castling, that of the rook.
+/// Returns the target square of a king move in `cozy-chess`: for castling, the square of the rook.
 fn target_of_king(board: &Board, from: Square, to: Square) -> Option<Square> {
     let columns = (to.file() as usize).abs_diff(from.file() as usize);
     let rows = (to.rank() as usize).abs_diff(from.rank() as usize);
@@ -145,7 +145,7 @@ fn target_of_king(board: &Board, from: Square, to: Square) -> Option<Square> {
     }
 }
 
-/// Returns whether a legal move is castling, for which the rules name the square of the rook.
+/// Returns true if a legal move is castling, which `cozy-chess` writes with the square of the rook.
 pub(super) fn is_castling(board: &Board, legal: Move) -> bool {
     board.colors(board.side_to_move()).has(legal.to)
 }

@@ -1,4 +1,4 @@
-//! The notations of moves: that of UCI, and standard algebraic notation, which is read only.
+//! Move notations: UCI, and standard algebraic notation, which is read only.
 
 use cozy_chess::{Board, File, Move, Piece, Rank, Square};
 use game::Action;
@@ -6,7 +6,7 @@ use game::Action;
 use super::SIDE;
 use super::moves::{self, Step, cell_of, square_of};
 
-/// Returns an action in the notation of UCI, unless its step leaves the board.
+/// Returns an action in UCI notation; `None` if the step leaves the board.
 pub(super) fn name(board: &Board, action: Action) -> Option<String> {
     let step = Step::of(action)?;
     let mover = board.side_to_move();
@@ -16,7 +16,7 @@ pub(super) fn name(board: &Board, action: Action) -> Option<String> {
     Some(format!("{from}{to}{}", promotion.map(char::from).map(String::from).unwrap_or_default()))
 }
 
-/// Parses a move in either notation; one in standard algebraic notation has to be legal.
+/// Parses a move in either notation; in standard algebraic notation it has to be legal.
 pub(super) fn parse(board: &Board, text: &str) -> Option<Action> {
     if !text.is_ascii() {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn parse(board: &Board, text: &str) -> Option<Action> {
     parse_uci(board, text).or_else(|| parse_san(board, text))
 }
 
-/// Parses `e2e4` or `e7e8q`. A pawn that reaches the last row needs the letter of its piece, and no other move has one.
+/// Parses `e2e4` or `e7e8q`. A pawn that reaches the last row requires a piece letter; other moves have none.
 fn parse_uci(board: &Board, text: &str) -> Option<Action> {
     let (from, to) = (text.get(..2)?.parse().ok()?, text.get(2..4)?.parse().ok()?);
     let promotion = match &text[4..] {
@@ -41,7 +41,7 @@ fn parse_uci(board: &Board, text: &str) -> Option<Action> {
     Step { from: from_cell, to: to_cell, underpromotion }.action()
 }
 
-/// What standard algebraic notation says of a move.
+/// A move as described in standard algebraic notation.
 struct Description {
     piece: Piece,
     file: Option<File>,
@@ -103,12 +103,12 @@ impl Description {
     }
 }
 
-/// Returns the piece of a lower-case letter.
+/// Returns the piece of a lower-case letter, as in UCI notation.
 fn piece_of(letter: &str) -> Option<Piece> {
     letter.parse().ok()
 }
 
-/// Returns the piece of a capital letter; a pawn has none.
+/// Returns the piece of a capital letter; pawns have none.
 fn capital_piece_of(letter: &str) -> Option<Piece> {
     let is_capital = letter.bytes().all(|byte| byte.is_ascii_uppercase());
     piece_of(&letter.to_ascii_lowercase()).filter(|&piece| is_capital && piece != Piece::Pawn)

@@ -4,10 +4,10 @@ use reference_games::{compare_tree, perft, reference};
 use super::moves::Step;
 use super::*;
 
-/// Two rooks and a king of each player that may castle to both sides.
+/// Two rooks and a king for each player, with all castling rights.
 const CASTLING: &str = "r3k2r/8/8/8/8/8/8/R3K2R w KQkq - 0 1";
 
-/// The position of a text in the notation of Forsyth and Edwards.
+/// Returns the position of a text in Forsyth-Edwards notation.
 fn position(fen: &str) -> Position {
     Position::at_start(fen.parse().unwrap())
 }
@@ -20,7 +20,7 @@ fn play(position: &mut Position, moves: &str) {
     }
 }
 
-/// The position after moves in either notation.
+/// Returns the position after moves in either notation.
 fn after(fen: &str, moves: &str) -> Position {
     let mut position = position(fen);
     play(&mut position, moves);
@@ -31,7 +31,7 @@ fn start() -> Position {
     Chess::new().start()
 }
 
-/// The names of all legal actions, in alphabetical order.
+/// Returns the names of all legal actions, in alphabetical order.
 fn names(position: &Position) -> Vec<String> {
     let game = Chess::new();
     let mut legal = Vec::new();
@@ -47,13 +47,13 @@ fn observe(position: &Position) -> Vec<f32> {
     planes
 }
 
-/// The cells of a plane that are not 0, numbered from the top left.
+/// Returns the non-zero cells of a plane, numbered from the top left.
 fn cells(position: &Position, plane: usize) -> Vec<usize> {
     let planes = observe(position);
     (0..CELLS).filter(|cell| planes[plane * CELLS + cell] != 0.0).collect()
 }
 
-/// The value of a plane that has the same one in all cells.
+/// Returns the value of a constant plane.
 fn constant(position: &Position, plane: usize) -> f32 {
     let planes = observe(position);
     let plane = &planes[plane * CELLS..][..CELLS];
@@ -61,14 +61,14 @@ fn constant(position: &Position, plane: usize) -> f32 {
     plane[0]
 }
 
-/// The board as FEN shows it, with player, rights and counters.
+/// Returns the board as FEN, with player, rights and counters.
 fn fen(position: &Position) -> String {
     position.board.to_string()
 }
 
 #[test]
 fn trees_have_the_published_numbers_of_nodes() {
-    // The positions of the chess programming wiki, the fourth also with colours exchanged.
+    // Positions from the chess programming wiki, the fourth also with colours exchanged.
     let positions: [(&str, &[u64]); 7] = [
         ("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1", &[20, 400, 8_902, 197_281]),
         ("r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", &[48, 2_039, 97_862]),
@@ -97,7 +97,7 @@ fn every_step_on_the_board_has_one_action() {
     for &(action, step) in &steps {
         assert_eq!(step.action(), Some(action), "{step:?}");
     }
-    // As many as Leela Chess Zero has: 1456 of a queen, 336 of a knight, and 22 steps of a pawn to three pieces.
+    // The same number as in Leela Chess Zero: 1456 by a queen, 336 by a knight, and 22 pawn steps to three pieces.
     assert_eq!(steps.len(), 1_858);
     assert_eq!(Step::of(Action(u16::MAX)), None);
 }
@@ -192,14 +192,14 @@ fn pawns_of_both_players_become_each_piece_straight_ahead_and_by_captures() {
     ] {
         assert_eq!(self::fen(&after(fen, moves)), expected, "{moves}");
     }
-    // The directions are those of the player who sees the board: for both, the capture on the a-file is to the left.
+    // Directions are from the view of the player: for both players, the capture on the a-file is to the left.
     let action = |fen: &str, text| game.parse_action(&position(fen), text).unwrap();
     assert_eq!(action(white, "b7a8n"), Action(number(SIDE + 1, 64)));
     assert_eq!(action(black, "b2a1n"), action(white, "b7a8n"));
     assert_eq!(action(white, "b7c8r"), Action(number(SIDE + 1, 72)));
 }
 
-/// The number of an action: a way to leave a cell.
+/// Returns the number of an action: a way to leave a cell.
 fn number(cell: usize, way: usize) -> u16 {
     u16::try_from(cell * moves::WAYS + way).unwrap()
 }
@@ -258,10 +258,10 @@ fn the_third_occurrence_of_a_position_is_a_draw_and_the_second_is_observed() {
 
 #[test]
 fn positions_with_other_rights_are_not_repeated() {
-    // Rights to castle are lost on the way.
+    // Castling rights are lost on the way.
     let rooks = after(CASTLING, "Rg1 Rg8 Rh1 Rh8");
     assert_eq!(rooks.occurrences, 0);
-    // A capture en passant that is possible makes another position, one that is not does not.
+    // A possible capture en passant makes another position, an impossible one does not.
     let possible = after("4k2n/3p4/8/4P3/8/8/8/4K2N b - - 0 1", "d5 Ng3 Ng6 Nh1 Nh8");
     assert_eq!(possible.occurrences, 0);
     let impossible = after("4k2n/3p4/8/8/8/8/8/4K2N b - - 0 1", "d5 Ng3 Ng6 Nh1 Nh8");
@@ -408,7 +408,7 @@ fn the_heuristic_value_counts_pieces_mobility_and_advanced_pawns_for_the_player_
 
 #[test]
 fn a_position_is_no_larger_than_that_of_other_games() {
-    // The positions of any game behind one type have the size of the largest.
+    // Positions of any game share one type, which has the size of the largest position.
     assert!(size_of::<Position>() <= size_of::<crate::go::Position>());
 }
 

@@ -1,15 +1,15 @@
-//! The heuristic value of a position, for opponents that search with alpha-beta.
+//! Heuristic value of a position, for alpha-beta opponents.
 
 use cozy_chess::{Board, Color, Piece, Square, get_bishop_moves, get_knight_moves, get_rook_moves};
 
-/// The values of pieces, in hundredths of a pawn.
+/// Piece values, in hundredths of a pawn.
 const PIECES: [(Piece, i32); 5] =
     [(Piece::Pawn, 100), (Piece::Knight, 320), (Piece::Bishop, 330), (Piece::Rook, 500), (Piece::Queen, 900)];
 
-/// The values of a cell that a piece could move to, without regard to whose pieces are there.
+/// Values per reachable cell, regardless of the pieces there.
 const MOBILITY: [(Piece, i32); 4] = [(Piece::Knight, 4), (Piece::Bishop, 4), (Piece::Rook, 2), (Piece::Queen, 1)];
 
-/// Values the pieces of a player, the cells that they reach, and the squares of the advance of pawns.
+/// Values the pieces of a player, reachable cells, and the squared advance of pawns.
 pub(super) fn of(board: &Board, player: Color) -> i32 {
     let count = |squares: u32| squares.cast_signed();
     let material = PIECES.map(|(piece, value)| value * count(board.colored_pieces(player, piece).len()));
@@ -24,7 +24,7 @@ pub(super) fn of(board: &Board, player: Color) -> i32 {
     material.iter().chain(&mobility).sum::<i32>() + advance.sum::<i32>()
 }
 
-/// Returns the number of cells that a piece would reach from a square on an otherwise unchanged board.
+/// Returns the number of cells that a piece would reach from a square on the current board.
 fn reached(board: &Board, piece: Piece, from: Square) -> u32 {
     let occupied = board.occupied();
     let reached = match piece {

@@ -2,10 +2,10 @@ use game::Player;
 
 use crate::cells::{self, Cells};
 
-/// Holds the area of each player, as Tromp and Taylor define it: the player's stones, and the empty cells from which
-/// empty cells lead to stones of this player only.
+/// The area of each player by Tromp and Taylor: the player's stones, and the empty cells from which empty cells lead
+/// only to stones of this player.
 ///
-/// Stones that could be captured are counted as they stand: players capture them before they pass.
+/// Capturable stones count as they stand: players capture them before passing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     pub(super) owned: [Cells; 2],
@@ -18,7 +18,7 @@ impl Area {
         self.owned[player.index()].len()
     }
 
-    /// Returns the player in whose area a cell is, `None` if it is in neither. Cells are numbered as the actions are.
+    /// Returns the player with a cell in the area; `None` for neutral cells. Cells are numbered like actions.
     #[must_use]
     pub fn owner(&self, cell: usize) -> Option<Player> {
         cells::owner(&self.owned, cell)

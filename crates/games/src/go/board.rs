@@ -1,13 +1,13 @@
 use crate::cells::Cells;
 
-/// Holds which cells of a square board touch.
+/// The adjacency of cells on a square board.
 #[derive(Debug, Clone)]
 pub(super) struct Board {
     size: usize,
     cells: Cells,
-    /// The cells that have a cell to their left.
+    /// Cells with a cell to the left.
     has_left: Cells,
-    /// The cells that have a cell to their right.
+    /// Cells with a cell to the right.
     has_right: Cells,
 }
 
@@ -42,13 +42,13 @@ impl Board {
         steps.into_iter().flatten()
     }
 
-    /// Returns the cells that share an edge with a cell of the set, which may be cells of the set too.
+    /// Returns the cells that share an edge with a cell in `cells`; may include cells of the set itself.
     pub(super) fn around(&self, cells: Cells) -> Cells {
         let across = (cells & self.has_left) >> 1 | (cells & self.has_right) << 1;
         (across | cells >> self.size | cells << self.size) & self.cells
     }
 
-    /// Returns the cells of `within` that a path inside `within` connects with one of `from`, a part of it.
+    /// Returns the cells of `within` connected with `from`, a subset of `within`, by paths inside `within`.
     pub(super) fn connected(&self, from: Cells, within: Cells) -> Cells {
         let mut reached = from;
         loop {

@@ -1,4 +1,4 @@
-/// Holds the points that White receives for moving second, in half points.
+/// The points that White receives for moving second, in half points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Komi {
     half_points: i16,
@@ -10,20 +10,20 @@ impl Komi {
     pub fn new(points: f32) -> Option<Self> {
         let half_points = 2.0 * points;
         let fits = half_points.fract() == 0.0 && half_points.abs() <= 722.0;
-        // The cast is exact: the number is an integer within the range.
+        // The cast is exact: an integer within the range.
         fits.then_some(Self { half_points: half_points as i16 })
     }
 
-    /// Returns the komi of a board of `size` cells a side, with which best play is or may be a draw.
+    /// Returns the komi for a board of `size` cells a side, with which best play is or may be a draw.
     ///
-    /// Whole points: on boards with an odd number of cells, games that leave no cell to both players end with an odd
-    /// difference, so that half a point more or less does nothing but decide the games that best play leads to for the
-    /// same colour, and values would become those of the colour.
+    /// Whole points: on boards with an odd number of cells, games without neutral cells end with an odd difference.
+    /// Half a point more or less would only give the games of best play to the same colour, and values would become
+    /// values of the colour.
     ///
-    /// Black wins by 4 points on 6x6 (van der Werf and Winands, "Solving Go for Rectangular Boards", 2009), and strong
-    /// programs by 9 on 7x7, by 10 on 8x8 and by 7 on 9x9; on larger boards 7 is the whole number below the komi of 7.5
-    /// of area scoring. On 5x5 Black owns all 25 cells (van der Werf, van den Herik and Uiterwijk, "Solving Go on Small
-    /// Boards", 2003): with 24 both can win.
+    /// Black wins by 4 points on 6x6 (van der Werf and Winands, "Solving Go for Rectangular Boards", 2009), and
+    /// strong programs win by 9 on 7x7, by 10 on 8x8 and by 7 on 9x9. On larger boards, 7 is the integer below the
+    /// komi of 7.5 in area scoring. On 5x5, Black owns all 25 cells (van der Werf, van den Herik and Uiterwijk,
+    /// "Solving Go on Small Boards", 2003): with 24 both players can win.
     pub(super) const fn usual(size: usize) -> Self {
         let points = match size {
             0..=5 => 24,

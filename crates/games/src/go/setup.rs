@@ -1,4 +1,4 @@
-//! Games that begin with another komi or with stones on the board, and what programs outside read from a position.
+//! Games with another komi or with stones at the start, and queries of positions by other programs.
 
 use game::{Game as _, Player};
 
@@ -6,10 +6,10 @@ use super::{Go, Komi, Position};
 use crate::cells::{self, Cells};
 use crate::grid::narrow;
 
-/// The reason for which stones are not a position.
+/// The reason why stones do not form a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// A cell is not one of the board.
+    /// A cell is not on the board.
     #[error("a stone is outside the board")]
     Outside,
     /// Two stones have the same cell.
@@ -27,11 +27,11 @@ impl Go {
         Self { komi, ..self.clone() }
     }
 
-    /// Returns the position of a game that begins with these stones, each given by its owner and its cell, and in which
-    /// `to_move` plays first. Superko counts the board that they make as an earlier one.
+    /// Returns the position of a game that starts with these stones, each given by owner and cell, and with `to_move`
+    /// to play. For superko, the resulting board counts as an earlier board.
     ///
     /// # Errors
-    /// [`SetupError`] if they are not a position of the game.
+    /// [`SetupError`] if the stones do not form a position.
     pub fn set_up(
         &self,
         stones: impl IntoIterator<Item = (Player, usize)>,
@@ -56,14 +56,14 @@ impl Go {
         }
         if position.stones != [Cells::EMPTY; 2] {
             position.past.push(position.board_hash);
-            // Every cell is beside a cell of the board, so that all chains are counted.
+            // Every cell is adjacent to a cell of the board, so that all chains are counted.
             self.count_liberties(&mut position, 0, self.board.cells());
         }
         Ok(position)
     }
 
-    /// Returns the position as if the passes before it had not been played, but for the player to move: with it, play
-    /// goes on behind two passes.
+    /// Returns the position without the last passes, but with the same player to move: play can continue after two
+    /// passes.
     #[must_use]
     pub fn resumed(&self, position: &Position) -> Position {
         let mut resumed = Position { passes: 0, ..position.clone() };
@@ -71,13 +71,13 @@ impl Go {
         resumed
     }
 
-    /// Returns the owner of the stone on a cell, which is numbered as the actions are.
+    /// Returns the owner of the stone on a cell; cells are numbered like actions.
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
         cells::owner(&position.stones, cell)
     }
 
-    /// Returns the cells of each chain of stones.
+    /// Returns the cells of each chain.
     #[must_use]
     pub fn chains(&self, position: &Position) -> Vec<Vec<usize>> {
         let mut chains = Vec::new();

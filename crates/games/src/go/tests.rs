@@ -8,17 +8,17 @@ use super::*;
 
 const NO_LIMIT: usize = 60_000;
 
-/// The rules on a board of any size, with a limit that no test reaches.
+/// Returns the rules for a board of any size, with a limit of plies that no test reaches.
 fn go(size: usize) -> Go {
     Go::with_limit(size, Komi::new(0.0).unwrap(), NO_LIMIT)
 }
 
-/// The start by the slow rules, with the same komi and limit of plies.
+/// Returns the start in the slow rules, with the same komi and limit of plies.
 fn slow(game: &Go) -> reference_games::Go {
     reference_games::Go::new(game.size(), game.komi().half_points(), game.spec.max_plies)
 }
 
-/// The position after moves in notation, by the slow rules as well.
+/// Returns the position after moves in notation, checked against the slow rules.
 fn after(game: &Go, moves: &str) -> Position {
     compare_moves(game, &mut slow(game), moves)
 }
@@ -33,14 +33,14 @@ fn legal(game: &Go, position: &Position) -> Vec<usize> {
     legal.iter().map(|action| action.index()).collect()
 }
 
-/// A random action that is rarely a pass: games are then long, and superko forbids many moves.
+/// Draws a random action that is rarely a pass: games are then long, and superko forbids many moves.
 fn choice(legal: &[usize], rng: &mut ChaCha8Rng) -> usize {
     let stones = legal.len() - 1;
     let passes = stones == 0 || rng.random_bool(0.02);
     legal[if passes { stones } else { rng.random_range(0..stones) }]
 }
 
-/// Asserts that everything about a position is as the slow rules have it.
+/// Asserts that all properties of a position agree with the slow rules.
 fn assert_agrees(game: &Go, position: &Position, slow: &reference_games::Go) {
     compare_position(game, position, slow, &[]);
     let (area, owners) = (game.area(position), slow.owners());
@@ -110,11 +110,11 @@ fn the_numbers_of_boards_on_which_every_chain_has_a_liberty_are_the_published_on
     }
 }
 
-/// Van der Werf, "AI techniques for the game of Go", 2005: with area scoring and positional superko, Black wins by one
-/// point on 2x2.
+/// Van der Werf, "AI techniques for the game of Go", 2005: with area scoring and positional superko, Black wins by
+/// one point on 2x2.
 #[test]
 fn best_play_on_2x2_wins_by_one_point() {
-    /// Returns whether the player to move gets a difference of areas of at least `points`.
+    /// Returns true if the player to move achieves an area difference of at least `points`.
     fn gets(game: &Go, position: &Position, points: i32) -> bool {
         if game.outcome(position).is_some() {
             let (area, mover) = (game.area(position), game.to_move(position));
@@ -134,7 +134,7 @@ fn best_play_on_2x2_wins_by_one_point() {
     }
 }
 
-/// The liberties of every chain are counted again from scratch.
+/// Recounts the liberties of every chain from scratch.
 #[test]
 fn liberties_that_are_updated_with_each_stone_are_those_of_the_whole_board() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
@@ -174,7 +174,7 @@ fn a_ko_is_retaken_only_after_another_move() {
     let threatened = format!("{ko} E5 E1");
     assert!(is_legal(&game, &after(&game, &threatened), "C3"));
     assert!(!is_legal(&game, &after(&game, &format!("{threatened} C3")), "B3"));
-    // A pass leaves the board as it is, and the other player to move.
+    // A pass leaves the board unchanged, and the other player to move.
     assert!(is_legal(&game, &after(&game, &format!("{ko} pass E5")), "C3"));
 }
 
@@ -186,7 +186,7 @@ fn sending_two_stones_and_returning_one_is_forbidden() {
     assert!(is_legal(&game, &returning, "A1"));
 }
 
-/// No move takes a ko back at once, and the sixth recreates the board before the first.
+/// No move retakes a ko at once, and the sixth recreates the board before the first.
 #[test]
 fn a_triple_ko_ends_with_the_first_repetition() {
     let game = go(9);
@@ -275,7 +275,7 @@ fn the_limit_of_plies_ends_a_game_and_scores_it_as_it_stands() {
     assert_eq!(Go::new(Size::new(19).unwrap()).spec().max_plies, 722);
 }
 
-/// Superko holds in images too, whose earlier boards were never turned.
+/// Superko holds in images too, with earlier boards that were never turned.
 #[test]
 fn games_go_on_in_images_of_their_positions_as_in_the_positions() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
@@ -314,7 +314,7 @@ fn orders_of_moves_that_end_alike_share_a_hash_and_all_else_that_is_observed_dif
     for other in ["A1 D4 C3 B1", "A1 B1 C3 pass", "B1 A1 C3 D4", "A1 B1 C3 D4 pass", "A1 B1 C3 D4 pass pass"] {
         assert_ne!(position, hash(other), "{other}");
     }
-    // The same stones, last move and number of plies; a ko forbids one of them.
+    // Equal stones, last move and number of plies; a ko forbids a move in one.
     let ko = "A3 C4 B4 D3 B2 C2 C3 E5 E1 B3";
     let other = "A3 C4 B4 D3 B2 C2 E1 E5 pass B3";
     let positions = [ko, other].map(|moves| after(&game, moves));

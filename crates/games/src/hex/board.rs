@@ -5,9 +5,9 @@ use game::Player;
 use crate::cells::{CELLS_MAX, Cells};
 use crate::grid::{column_letter, narrow};
 
-/// Returns whether the group of the stone on `cell` connects both edges of `player`.
+/// Returns true if the group of the stone on `cell` connects both edges of `player`.
 ///
-/// Floods from the newest stone, which is the only one that can complete a connection.
+/// Floods from the newest stone, the only stone that can complete a connection.
 pub(super) fn connects(stones: &Cells, size: usize, player: Player, cell: usize) -> bool {
     let mut unseen = *stones;
     unseen.remove(cell);
@@ -52,7 +52,7 @@ fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
     steps.into_iter().flatten()
 }
 
-/// Renders the rhombus, each row half a cell further to the right than the one above it.
+/// Renders the rhombus; each row is half a cell further to the right than the row above.
 pub(super) fn render(size: usize, stone: impl Fn(usize) -> char) -> String {
     let mut text = String::from("  ");
     for column in 0..size {

@@ -1,21 +1,21 @@
-//! The view of the agent: 7 × 7 cells in front of it, as Minigrid computes it (`gen_obs_grid` and `process_vis`).
+//! The view of the agent: 7 × 7 cells ahead, as computed by Minigrid (`gen_obs_grid` and `process_vis`).
 
 use super::{Cell, Door, Object, Position};
 
-/// The number of cells along a side of the view.
+/// Number of cells along a side of the view.
 pub(super) const SIDE: u8 = 7;
 const LAST: usize = SIDE as usize - 1;
 const MIDDLE: usize = SIDE as usize / 2;
 const CELLS: usize = SIDE as usize * SIDE as usize;
 
-/// What a view holds of its cells, row by row.
+/// A value per cell of the view, row by row.
 type Grid<T> = [[T; SIDE as usize]; SIDE as usize];
 
 /// Writes the observation `[3, 7, 7]`.
 pub(super) fn observe(position: &Position, planes: &mut [f32]) {
     let mut objects = objects(position);
     let visible = visible(&objects);
-    // The agent sees what it carries in its own cell, and nothing else there.
+    // The agent's own cell shows the carried object, and nothing else.
     objects[LAST][MIDDLE] = if position.key.is_none() { Object::Key } else { Object::Empty };
     for (index, (object, visible)) in objects.iter().flatten().zip(visible.iter().flatten()).enumerate() {
         let code = if *visible { code(*object) } else { [0.0; 3] };
@@ -25,7 +25,7 @@ pub(super) fn observe(position: &Position, planes: &mut [f32]) {
     }
 }
 
-/// Returns the indices of an object, its colour and its state in Minigrid, each divided by the largest.
+/// Returns the Minigrid indices of an object, the colour and the state, each divided by the maximum.
 fn code(object: Object) -> [f32; 3] {
     // Indices 1, 4 and 5 of 5.
     const GREEN: f32 = 0.2;
@@ -40,12 +40,12 @@ fn code(object: Object) -> [f32; 3] {
     }
 }
 
-/// Returns the cells in front of the agent, which is in the middle of the last row and looks up.
+/// Returns the cells ahead of the agent, which is in the middle of the last row and looks up.
 fn objects(position: &Position) -> Grid<Object> {
     let (forward, right) = (position.facing.forward(), position.facing.turned(1).forward());
     let at = |row: usize, column: usize| {
         let [ahead, aside] = [LAST as i8 - row as i8, column as i8 - MIDDLE as i8];
-        // Coordinates below 0 wrap to large ones, which are outside the grid as well.
+        // Coordinates below 0 wrap to large values, which are outside the grid as well.
         let shift = |start: u8, forward: i8, right: i8| start.wrapping_add_signed(ahead * forward + aside * right);
         position.object_at(Cell {
             column: shift(position.agent.column, forward.0, right.0),
@@ -55,8 +55,8 @@ fn objects(position: &Position) -> Grid<Object> {
     std::array::from_fn(|row| std::array::from_fn(|column| at(row, column)))
 }
 
-/// Returns the cells that the agent sees. From its cell, sight spreads along each row to both sides and into the row
-/// ahead; walls and doors that are not open are seen and end it.
+/// Returns the cells that the agent sees. From the agent's cell, sight spreads along each row to both sides and into
+/// the row ahead. Walls and doors that are not open are visible and block it.
 fn visible(objects: &Grid<Object>) -> Grid<bool> {
     let is_opaque = |object| matches!(object, Object::Wall | Object::Door(Door::Closed | Door::Locked));
     let mut visible = [[false; SIDE as usize]; SIDE as usize];

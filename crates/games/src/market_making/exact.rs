@@ -1,31 +1,31 @@
 use super::market::{Market, Quotes, View};
 use super::{INVENTORY_MAX, OFFSETS};
 
-/// The number of inventories, from −20 to 20.
+/// Number of inventories, from −20 to 20.
 const INVENTORIES: usize = 2 * INVENTORY_MAX.unsigned_abs() as usize + 1;
 
-/// The mean and the variance of the return of an episode, undiscounted.
+/// Mean and variance of the undiscounted episode return.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments {
-    /// The mean.
+    /// Mean return.
     pub mean: f64,
-    /// The variance.
+    /// Variance of the return.
     pub variance: f64,
 }
 
-/// The raw moments of the return that follows a view.
+/// Raw moments of the return after a view.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw {
     first: f64,
     second: f64,
 }
 
-/// The raw moments of each inventory.
+/// Raw moments by inventory.
 type Table = [Raw; INVENTORIES];
 
 impl Market {
-    /// Returns the moments of the return of a policy from the start, by recursion over all inventories from the end to
-    /// the start: no chance is involved.
+    /// Returns the return moments of a policy from the start, by backward recursion over all inventories, without
+    /// sampling.
     #[must_use]
     pub fn moments(&self, policy: impl Fn(View) -> Quotes) -> Moments {
         let table = (1..=Self::STEPS).fold([Raw::default(); INVENTORIES], |after, steps_left| {
@@ -38,7 +38,7 @@ impl Market {
         Moments { mean: first, variance: second - first * first }
     }
 
-    /// Returns the largest mean return of any policy on the grid of actions, by dynamic programming.
+    /// Returns the maximum mean return of any policy on the action grid, by dynamic programming.
     #[must_use]
     pub fn best_mean(&self) -> f64 {
         let table = (1..=Self::STEPS).fold([Raw::default(); INVENTORIES], |after, steps_left| {
@@ -51,7 +51,7 @@ impl Market {
         table[index(0)].first
     }
 
-    /// Returns the moments before a step, given those after it.
+    /// Returns the moments before a step from the moments after it.
     fn before(&self, after: &Table, view: View, quotes: Quotes) -> Raw {
         let View { inventory, steps_left } = view;
         let fill = |is_quoted: bool, offset: f64| if is_quoted { self.fill_probability(offset) } else { 0.0 };
@@ -60,7 +60,7 @@ impl Market {
         let mut sum = Raw::default();
         for (bought, of_bid) in [(0, 1.0 - buy), (1, buy)] {
             for (sold, of_ask) in [(0, 1.0 - sell), (1, sell)] {
-                // A side that is not quoted has the probability 0, and may leave the range.
+                // A side without a quote has probability 0, and may leave the range.
                 let inventory = (inventory + bought - sold).clamp(-INVENTORY_MAX, INVENTORY_MAX);
                 let gain = f64::from(bought) * self.gain(quotes.bid) + f64::from(sold) * self.gain(quotes.ask);
                 let next = after[index(inventory)];

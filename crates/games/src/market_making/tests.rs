@@ -3,7 +3,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// Plays episodes by a policy and returns the moments of their returns.
+/// Plays episodes by a policy; returns the moments of the returns.
 fn sampled(game: &MarketMaking, episodes: u32, policy: impl Fn(&Position) -> Action) -> Moments {
     let play = |seed: u32| {
         let mut position = game.start_from(seed.into());
@@ -25,7 +25,7 @@ fn moments_of(returns: &[f64]) -> Moments {
     Moments { mean, variance }
 }
 
-/// Asserts that sampled moments lie within six standard errors of exact ones. The returns are nearly normal.
+/// Asserts that sampled moments lie within six standard errors of exact moments. The returns are nearly normal.
 fn assert_agree(sampled: Moments, exact: Moments, episodes: u32) {
     let mean_error = (exact.variance / f64::from(episodes)).sqrt();
     let variance_error = exact.variance * (2.0 / f64::from(episodes)).sqrt();
@@ -60,14 +60,14 @@ fn without_fills_nothing_is_gained_or_lost() {
 fn fills_that_never_miss_alternate_nothing_and_earn_the_spread_in_every_step() {
     let market = Market { arrival_rate: 1e9, ..Market::REGISTERED };
     let game = MarketMaking::of(market);
-    // Every step buys and sells one unit, 0.8 away from the price each, less two fees.
+    // Every step buys and sells one unit, each 0.8 away from the price, less two fees.
     let expected = 200.0 * 2.0 * (0.8 - 0.1);
     let moments = sampled(&game, 20, |_| game.nearest_action(Quotes::symmetric(0.8)));
     assert!((moments.mean - expected).abs() < 1e-3 && moments.variance < 1e-6, "{moments:?}");
 }
 
-/// Simulates section 3.3 of the paper as it is written there, with an account of cash and a price, and returns the
-/// terminal wealth. It shares nothing with the environment but the constants.
+/// Simulates section 3.3 of the paper as written, with a cash account and a price, and returns the terminal wealth.
+/// Only the constants are shared with the environment.
 fn terminal_wealth(rng: &mut impl Rng) -> f64 {
     const SIGMA: f64 = 2.0;
     const A: f64 = 140.0;
@@ -118,7 +118,7 @@ fn the_return_is_the_wealth_that_an_account_of_cash_ends_with_less_the_penalty_f
             let action = Action(narrow(choice.below(ACTIONS)));
             let (quotes, before) = (game.quotes(action), position);
             sum += f64::from(game.play(&mut position, action));
-            // An unchanged inventory is that of no fill or of both: the two have different rewards.
+            // An unchanged inventory comes from no fill or from both fills, with different rewards.
             cash += match position.inventory - before.inventory {
                 1 => -(price(&before) - quotes.bid) - 0.1,
                 -1 => price(&before) + quotes.ask - 0.1,
@@ -133,7 +133,7 @@ fn the_return_is_the_wealth_that_an_account_of_cash_ends_with_less_the_penalty_f
     }
 }
 
-/// Returns the cash of a step whose fills left the inventory as it was, by the draws of its generator.
+/// Returns the cash of a step without an inventory change, from the draws of the generator.
 fn both_fills(game: &MarketMaking, before: Position, action: Action) -> f64 {
     let mut generator = before.generator;
     let Quotes { bid, ask } = game.quotes(action);
@@ -150,7 +150,7 @@ fn the_best_policy_on_the_grid_beats_the_analytic_one_which_beats_every_fixed_sp
     let fixed = fixed.max_by(f64::total_cmp).unwrap();
     let game = MarketMaking::new();
     let rounded = market.moments(|view| game.quotes(game.nearest_action(market.analytic_quotes(view)))).mean;
-    // The figures of docs/environments.md.
+    // The values in docs/environments.md.
     let means = [fixed, rounded, analytic, market.best_mean()];
     let agree = means.iter().zip([49.25, 53.31, 54.23, 55.75]).all(|(mean, figure)| (mean - figure).abs() < 0.01);
     assert!(agree, "{means:?}");

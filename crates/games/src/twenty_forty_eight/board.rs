@@ -5,14 +5,14 @@ use crate::generator::Generator;
 pub(super) const SIDE: usize = 4;
 pub(super) const CELLS: usize = SIDE * SIDE;
 
-/// The tiles of 2048.
+/// The tiles of a 2048 board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Board {
-    /// The binary logarithms of the tiles, row by row from the top left; 0 where there is none.
+    /// Binary logarithms of the tiles, row by row from the top left; 0 for empty cells.
     exponents: [u8; CELLS],
 }
 
-/// The side to which the tiles slide, in the order of the actions.
+/// The side to which tiles slide, in action order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To the first row.
@@ -25,7 +25,7 @@ pub enum Direction {
     Left,
 }
 
-/// A tile that chance adds.
+/// A tile added by chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spawn {
     /// The tile 2.
@@ -35,10 +35,10 @@ pub enum Spawn {
 }
 
 impl Direction {
-    /// All directions, in the order of the actions.
+    /// All directions, in action order.
     pub const ALL: [Self; 4] = [Self::Up, Self::Right, Self::Down, Self::Left];
 
-    /// Returns the cell at a distance from the side to which tiles slide, in one of the four lines.
+    /// Returns the cell at `distance` from the side to which tiles slide, in one of the four lines.
     const fn cell(self, line: usize, distance: usize) -> usize {
         let last = SIDE - 1;
         match self {
@@ -51,10 +51,10 @@ impl Direction {
 }
 
 impl Spawn {
-    /// Both tiles.
+    /// Both tiles, in ascending order.
     pub const ALL: [Self; 2] = [Self::Two, Self::Four];
 
-    /// Returns the probability of the tile.
+    /// Returns the probability that this tile is added.
     #[must_use]
     pub const fn probability(self) -> f64 {
         match self {
@@ -63,7 +63,7 @@ impl Spawn {
         }
     }
 
-    /// Draws a tile.
+    /// Draws a tile with the probabilities of [`probability`](Self::probability).
     pub(super) fn drawn(generator: &mut Generator) -> Self {
         if generator.below(10) == 0 { Self::Four } else { Self::Two }
     }
@@ -79,7 +79,7 @@ impl Spawn {
 impl Board {
     pub(super) const EMPTY: Self = Self { exponents: [0; CELLS] };
 
-    /// Returns the binary logarithms of the tiles, row by row from the top left; 0 where there is none.
+    /// Returns the binary logarithms of the tiles, row by row from the top left; 0 for empty cells.
     #[must_use]
     pub const fn exponents(&self) -> [u8; CELLS] {
         self.exponents
@@ -91,7 +91,7 @@ impl Board {
         self.exponents.iter().filter(|&&exponent| exponent == 0).count()
     }
 
-    /// Returns true if a tile moves when all slide in this direction.
+    /// Returns true if sliding in this direction moves a tile.
     #[must_use]
     pub fn slides(&self, direction: Direction) -> bool {
         (0..SIDE).any(|line| {
@@ -103,7 +103,7 @@ impl Board {
     /// Returns true if no tile moves in any direction.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        // Some tile is beside an empty cell if there is one: most positions need no look at pairs.
+        // If there is an empty cell, some tile is next to one: most positions need no check of pairs.
         self.empty_cells() == 0 && !Direction::ALL.into_iter().any(|direction| self.slides(direction))
     }
 
@@ -133,7 +133,7 @@ impl Board {
         merged
     }
 
-    /// Returns every board that chance makes of this one, with its probability: the children of a chance node.
+    /// Returns every board that chance can lead to, with the probability: the children of a chance node.
     pub fn spawns(&self) -> impl Iterator<Item = (Self, f64)> + '_ {
         let empty = self.empty_cells();
         (0..empty).flat_map(move |index| {
@@ -145,13 +145,13 @@ impl Board {
         })
     }
 
-    /// Adds a tile to the empty cell of this index among the empty cells.
+    /// Adds a tile to the empty cell with this index among the empty cells.
     pub(super) fn add(&mut self, index: usize, tile: Spawn) {
         let empty = self.exponents.iter_mut().filter(|exponent| **exponent == 0);
         *empty.into_iter().nth(index).expect("an empty cell") = tile.exponent();
     }
 
-    /// Returns the exponents, one in each byte.
+    /// Returns the exponents, one per byte.
     pub(super) fn words(&self) -> [u64; 2] {
         let (halves, _) = self.exponents.as_chunks::<8>();
         [halves[0], halves[1]].map(u64::from_le_bytes)

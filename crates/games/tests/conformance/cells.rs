@@ -1,6 +1,6 @@
-//! Checks the order of the actions that name cells, on which a convolutional policy head depends: `cell · k +
-//! direction` in the order of the observation's cells, then actions without a cell. The names and the stones that
-//! appear say which cell an action means.
+//! Checks the order of actions that name cells, on which a convolutional policy head depends: `cell · k + direction`
+//! in the order of the observation's cells, then actions without a cell. Action names and appearing stones identify
+//! the cell of an action.
 
 use game::{Action, Game, Player};
 use games::{GAMES, GameKind};
@@ -19,13 +19,13 @@ struct Cell {
 /// A board game in which actions name cells.
 struct CellGame {
     game: &'static str,
-    /// The number of actions of each cell.
+    /// Number of actions per cell.
     directions: usize,
-    /// The names of the actions without a cell, which are the last ones.
+    /// Names of the actions without a cell, which come last.
     others: &'static [&'static str],
-    /// The planes that together have a one on every cell of the board, in every position.
+    /// Planes that together have a one on every cell of the board, in every position.
     on_board: &'static [usize],
-    /// Returns the name of a cell that a player sees there, on a board of this size.
+    /// Returns the name of a cell in a player's view, on a board of this size.
     name: fn(Cell, Player, usize) -> String,
 }
 
@@ -55,7 +55,7 @@ fn go_name(cell: Cell, player: Player, size: usize) -> String {
     name_from_below(Cell { column, ..cell }, player, size).to_uppercase()
 }
 
-/// The second player sees columns as rows.
+/// Columns and rows are exchanged for the second player.
 fn hex_name(cell: Cell, player: Player, size: usize) -> String {
     match player {
         Player::First => name_from_above(cell, player, size),
@@ -63,7 +63,7 @@ fn hex_name(cell: Cell, player: Player, size: usize) -> String {
     }
 }
 
-/// Both players move towards the top of what they see.
+/// Both players move towards the top of the view.
 fn breakthrough_name(cell: Cell, player: Player, size: usize) -> String {
     match player {
         Player::First => name_from_below(cell, player, size),
@@ -72,7 +72,7 @@ fn breakthrough_name(cell: Cell, player: Player, size: usize) -> String {
 }
 
 impl CellGame {
-    /// Returns the games on boards of several sizes.
+    /// Returns the game names for several board sizes.
     fn names(&self) -> Vec<String> {
         let entry = GAMES.iter().find(|entry| entry.name == self.game).expect("the game is registered");
         entry.examples().collect()
@@ -111,8 +111,8 @@ fn an_action_means_the_cell_of_the_observation_that_its_name_and_the_stones_say(
     }
 }
 
-/// Checks all names along a random game, and the stones after the actions that are played. Returns how many of those
-/// there were.
+/// Checks all names along a random game, and the stones after the played actions. Returns the number of checks of
+/// stones.
 fn check_game(game: &CellGame, rules: &impl Game, size: usize, rng: &mut ChaCha8Rng) -> usize {
     let (mut position, mut legal, mut places) = (rules.start(), Vec::new(), 0);
     loop {
@@ -126,10 +126,10 @@ fn check_game(game: &CellGame, rules: &impl Game, size: usize, rng: &mut ChaCha8
         let action = legal[rng.random_range(0..legal.len())];
         let before = observation(rules, &position);
         rules.play(&mut position, action);
-        // The reply has the other player's view, so that the next position is compared.
+        // After the reply, the view is the same player's again, so the next position can be compared.
         rules.legal_actions(&position, &mut legal);
         let mut next = position.clone();
-        // The last action is a pass in Go, which captures nothing; the first is no swap in Hex.
+        // In Go the last action is a pass, which captures nothing; in Hex the first action is not the swap.
         let reply = if game.game == "go" { legal.last() } else { legal.first() };
         let Some(&reply) = reply.filter(|_| action.index() < size * size * game.directions) else { continue };
         rules.play(&mut next, reply);
@@ -138,7 +138,7 @@ fn check_game(game: &CellGame, rules: &impl Game, size: usize, rng: &mut ChaCha8
     }
 }
 
-/// Returns the cell of an action and the cell of the stone after it: for a step, the one ahead in its direction.
+/// Returns the cell of an action, and the cell of the stone after it: for a step, the next cell in the direction.
 fn cells(game: &CellGame, action: Action, size: usize) -> [Cell; 2] {
     let (cell, direction) = (action.index() / game.directions, action.index() % game.directions);
     let from = Cell { row: cell / size, column: cell % size };
@@ -161,8 +161,8 @@ fn check_name<G: Game>(game: &CellGame, rules: &G, position: &G::Position, actio
     assert!(is_named, "{name} is {from}, {to}: {}", place());
 }
 
-/// Checks the stones before an action and after the reply, which may turn over or capture the stone, as their player
-/// sees them.
+/// Checks the stones before an action and after the reply, in the view of the acting player. The reply may turn over
+/// or capture the stone.
 fn check_stones(game: &CellGame, [before, after]: [&[f32]; 2], action: Action, size: usize) {
     let is_one = |observation: &[f32], plane: usize, cell: Cell| {
         observation[plane * size * size + cell.row * size + cell.column] == 1.0
@@ -178,7 +178,7 @@ fn check_stones(game: &CellGame, [before, after]: [&[f32]; 2], action: Action, s
     }
 }
 
-/// A network with convolutions alone can then play on boards of all sizes, and sees their edges.
+/// A purely convolutional network can then play on boards of all sizes, and sees the edges.
 #[test]
 fn observations_depend_on_the_size_of_the_board_in_height_and_width_alone_and_mark_the_board() {
     for game in &CELL_GAMES {

@@ -1,4 +1,4 @@
-//! Checks that the outcomes of chance which the rules name are those that [`Game::play`] has.
+//! Checks that the chance outcomes in the rules match the outcomes of [`Game::play`].
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use rand::{Rng, RngExt};
 
 use super::observation;
 
-/// The number of episodes in which each action is compared with the outcomes named for it.
+/// Number of episodes in which each action is compared with the outcomes listed for it.
 const EPISODES: usize = 12;
-/// The number of plies of each of them: enough to reach full boards and large inventories in some.
+/// Maximum number of plies per episode: enough to reach full boards and large inventories in some.
 const PLIES: usize = 250;
-/// The number of results of [`Game::play`] whose shares are compared with the probabilities of the outcomes.
+/// Number of results of [`Game::play`], to compare shares with outcome probabilities.
 const DRAWS: u32 = 20_000;
 
-/// Checks the outcomes of chance at positions of random episodes.
+/// Checks the chance outcomes at positions of random episodes.
 ///
 /// # Panics
-/// If the game names other outcomes, or other probabilities, than its actions have.
+/// If the listed outcomes or probabilities differ from what actions do.
 pub(crate) fn check<G: Game>(game: &G, rng: &mut impl Rng) {
     let name = &game.spec().name;
     let is_stochastic = game.spec().dynamics == Dynamics::Stochastic;
@@ -69,13 +69,13 @@ fn check_probabilities(name: &str, chances: &[Chance]) {
     assert!(ascending, "{name}: outcomes are not ascending: {chances:?}");
 }
 
-/// The parts of a position that its observation shows, as bits, and the reward that led to it.
+/// Returns the observed part of a position, as bits, and the reward that led to it.
 fn key<G: Game>(game: &G, position: &G::Position, reward: f32) -> Vec<u32> {
     observation(game, position).into_iter().chain([reward]).map(f32::to_bits).collect()
 }
 
-/// Compares the shares of results with the probabilities, for the first action that has two outcomes: the first actions
-/// of an episode lead to it from many seeds that start alike.
+/// Compares the shares of results with the probabilities, for the first action with two outcomes: from many seeds
+/// with equal starts, the first actions of an episode lead to it.
 fn check_frequencies<G: Game>(game: &G) {
     let name = &game.spec().name;
     let (mut legal, mut chances) = (Vec::new(), Vec::new());
@@ -108,7 +108,7 @@ fn check_frequencies<G: Game>(game: &G) {
         }
         for (result, &probability) in expected {
             let share = f64::from(counts.get(result).copied().unwrap_or_default()) / draws;
-            // Six standard errors of a share, and one draw where draws are few.
+            // Six standard errors of a share, plus one draw, in case of few draws.
             let tolerance = 6.0 * (probability * (1.0 - probability) / draws).sqrt() + 1.0 / draws;
             assert!((share - probability).abs() < tolerance, "{name}: {share} instead of {probability}");
         }

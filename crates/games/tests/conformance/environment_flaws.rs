@@ -1,4 +1,4 @@
-//! Tests of what the suite checks of environments, with environments that each violate the contract in one way.
+//! Tests of the suite's checks of environments; each environment violates the contract in one way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +9,7 @@ use game::{
 
 use super::{all_actions, run};
 
-/// The fault of one variant of the environment below.
+/// The fault of a variant of [`Walk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -23,7 +23,7 @@ enum Flaw {
     TruncatedEarly,
     HashIgnoresGenerator,
     SeveralSymmetries,
-    /// No flaw, but the rules know the distribution of chance; so they do in the variants below.
+    /// No flaw, but the rules know the distribution of chance, as in the variants below.
     NoneOfChance,
     ProbabilitiesOfOtherChances,
     ProbabilitiesWithoutSum,
@@ -31,7 +31,7 @@ enum Flaw {
     GeneratorKeptByOutcome,
 }
 
-/// A walk on the integers: an action moves by one to its side, and chance moves by one more or not. The walk ends at a
+/// A walk on the integers: an action moves by one to either side, and chance may move by one more. The walk ends at a
 /// distance of 4, and is truncated after 12 steps.
 #[derive(Debug, Clone)]
 struct Walk {
@@ -50,7 +50,7 @@ struct Place {
 const STEPS: usize = 12;
 const END: i16 = 4;
 
-/// State outside a position, for the flaw that has it.
+/// State outside a position, for the flaw of a hidden state.
 static HIDDEN: AtomicU32 = AtomicU32::new(0);
 
 impl Walk {

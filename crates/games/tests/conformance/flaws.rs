@@ -1,10 +1,10 @@
-//! Tests of the suite itself, with games that each violate the contract in one way.
+//! Tests of the suite itself; each game violates the contract in one way.
 
 use game::{Action, Error, Game, HEURISTIC_MAX, ObservationShape, Outcome, Player, Spec, Symmetry};
 
 use super::{all_actions, run};
 
-/// The fault of one variant of the game below.
+/// The fault of a variant of [`Nim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -35,7 +35,7 @@ enum Flaw {
     HeuristicTooLarge,
 }
 
-/// Two piles of three: a move takes one to three from one pile, and the player who takes the last one wins. Its
+/// Two piles of three: a move takes one to three from one pile, and the player who takes the last one wins. The
 /// symmetry exchanges the piles.
 #[derive(Debug, Clone)]
 struct Nim {
@@ -207,7 +207,7 @@ impl Game for Nim {
     }
 }
 
-/// Runs the suite on a flawed game and returns its report.
+/// Runs the suite on a flawed game; returns the report.
 fn verdict(flaw: Flaw) -> String {
     let result = std::panic::catch_unwind(|| run(&Nim::new(flaw), 1));
     let payload = result.expect_err("the suite finds the flaw");

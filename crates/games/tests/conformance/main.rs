@@ -1,8 +1,8 @@
-//! The conformance suite of games and environments: checks the contract of [`Game`] at every ply of random episodes of
-//! every registered game.
+//! The conformance suite for games and environments: checks the contract of [`Game`] at every ply of random episodes,
+//! for every registered game.
 //!
-//! The suite is independent of any particular game; perft counts, solved positions and the agreement of an environment
-//! with its published implementation belong to other tests. `references` compares games with slow rules, and `cells`
+//! The suite is independent of any particular game. Other tests cover perft counts, solved positions and the
+//! agreement of environments with published implementations. `references` compares games with slow rules, and `cells`
 //! checks the order of actions that name cells. A seed determines every run. A violation of the contract panics with
 //! the game, the seed and the actions that lead to it. Start with [`run`].
 
@@ -22,14 +22,14 @@ use games::{GAMES, GameKind};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The approximate number of plies of all episodes: enough for dozens of small games, a few on the largest boards.
+/// Approximate number of plies over all episodes: enough for dozens of small games, a few on the largest boards.
 const PLIES: usize = 1_500;
 const EPISODES_MIN: usize = 3;
 const EPISODES_MAX: usize = 60;
-/// The seeds from which the same actions are played: some of them start alike in every environment.
+/// Number of seeds for which the same actions are played: in every environment, some have equal starts.
 const SEEDS: u64 = 256;
 
-/// Texts that are not a move in any notation.
+/// Texts that are no move in any notation.
 const NOT_MOVES: [&str; 6] =
     ["", "   ", "\u{0}", "💥", "é?ß", "no such move, nor anything like one in any game we know"];
 /// Texts that may be moves in some notation and must not panic in any.
@@ -88,7 +88,7 @@ fn check_spec<G: Game>(game: &G) {
     assert!(spec.observation.len() > 0, "{name}: the observation {:?} is empty", spec.observation);
     assert!(spec.max_plies > 0, "{name}: no action may ever be played");
     if spec.scoring == Scoring::Rewards {
-        // The seed of an episode, unlike its actions, has no image.
+        // The seed of an episode, unlike the actions, has no image.
         assert!(game.symmetries().len() == 1, "{name}: episodes that depend on seeds have the identity alone");
         assert!(spec.players == Players::One, "{name}: a game scored by its rewards is for one player");
         let is_vector = spec.observation_range == ObservationRange::Unit || is_vector(spec.observation);
@@ -100,7 +100,7 @@ fn is_vector(shape: ObservationShape) -> bool {
     shape.height * shape.width == 1
 }
 
-/// Checks how the episodes of a game depend on their seed.
+/// Checks how the episodes of a game depend on the seed.
 fn check_seeds<G: Game>(game: &G) {
     let spec = game.spec();
     let name = &spec.name;
@@ -122,16 +122,16 @@ fn check_seeds<G: Game>(game: &G) {
     assert!(!is_stochastic || histories.iter().any(differ), "{name}: stochastic, but no action has two results");
 }
 
-/// What the player of an episode sees.
+/// Everything that the player of an episode sees.
 #[derive(PartialEq)]
 struct History {
-    /// The observation at the start and after each action.
+    /// Observation at the start and after each action.
     observations: Vec<Vec<f32>>,
     rewards: Vec<f32>,
 }
 
 impl History {
-    /// Plays up to 64 plies of the episode of this seed; the actions depend only on what is legal.
+    /// Plays up to 64 plies of the episode with this seed; the actions depend only on the legal actions.
     fn of<G: Game>(game: &G, seed: u64) -> Self {
         let mut position = game.start_from(seed);
         let mut rng = ChaCha8Rng::seed_from_u64(0);
@@ -148,13 +148,13 @@ impl History {
         history
     }
 
-    /// Returns true if the players cannot tell the two episodes apart before the first action.
+    /// Returns true if the two episodes look equal before the first action.
     fn starts_like(&self, other: &Self) -> bool {
         self.observations[0] == other.observations[0]
     }
 }
 
-/// Returns the observation of a position; NaN where it is not written.
+/// Returns the observation of a position; NaN for values that are not written.
 fn observation<G: Game>(game: &G, position: &G::Position) -> Vec<f32> {
     let mut planes = vec![f32::NAN; game.spec().observation.len()];
     game.observe(position, &mut planes);
@@ -181,22 +181,22 @@ fn check_tables<G: Game>(game: &G, index: usize, symmetry: &Symmetry) {
     }
 }
 
-/// The properties by hash, over all episodes.
+/// Properties by hash, over all episodes.
 #[derive(Default)]
 struct Seen {
     positions: HashMap<u64, Properties>,
-    /// The reward of an action and the hash after it.
+    /// Reward of an action, and the hash after it.
     results: HashMap<(u64, Action), (f32, u64)>,
 }
 
-/// The properties that positions with equal hashes share.
+/// The properties shared by positions with equal hashes.
 struct Properties {
     observation: Vec<f32>,
     legal: Vec<Action>,
     to_move: Player,
 }
 
-/// Plays one episode and, in parallel, its image under every symmetry.
+/// Plays one episode and, in parallel, the image under every symmetry.
 struct Walk<'a, G: Game> {
     game: &'a G,
     seed: u64,
@@ -230,7 +230,7 @@ impl<'a, G: Game> Walk<'a, G> {
         panic!("{name}, seed {}, after actions {actions:?}: {promise}\n{:?}", self.seed, self.position)
     }
 
-    /// Plays a random episode to its end and returns its number of plies.
+    /// Plays a random episode to the end; returns the number of plies.
     fn episode(&mut self, rng: &mut impl Rng) -> usize {
         promise!(self, self.game.outcome(&self.position).is_none(), "the game is over before it starts");
         loop {
@@ -313,7 +313,7 @@ impl<'a, G: Game> Walk<'a, G> {
         }
     }
 
-    /// Checks that an end is of the kind that the scoring of the game has.
+    /// Checks that the kind of end matches the scoring of the game.
     fn check_scoring(&self, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
         let scoring = self.game.spec().scoring;
@@ -339,7 +339,7 @@ impl<'a, G: Game> Walk<'a, G> {
         }
     }
 
-    /// Checks that the tables map the position to its image, which was reached by playing the images of all actions.
+    /// Checks that the tables map the position to the image, which was reached by playing the images of all actions.
     fn check_image(&self, index: usize) {
         let symmetry = &self.game.symmetries()[index];
         let image = &self.images[index];
@@ -429,8 +429,8 @@ impl<'a, G: Game> Walk<'a, G> {
         self.images = images;
     }
 
-    /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal one is
-    /// named.
+    /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal action
+    /// is named.
     fn check_replay(&self, plies: usize) {
         let mut position = self.game.start_from(self.seed);
         for &action in &self.actions[..plies] {

@@ -1,4 +1,4 @@
-//! Compares the games that have slow rules with them, on boards of every size.
+//! Compares games with slow rules, on boards of every size.
 
 use game::Game;
 use games::{Entry, GAMES, GameKind, Variants};
@@ -6,11 +6,11 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reference_games::{compare, reference};
 
-/// The approximate number of cells that the slow rules look at on a board, in all games: dozens of games on small
-/// boards, one on the largest.
+/// Approximate number of cells that the slow rules visit per board size: dozens of games on small boards, one on the
+/// largest.
 const CELLS: usize = 60_000;
 
-/// Returns the names of all boards of a game; of a few where both sides vary.
+/// Returns the names of all boards for a game; of a few boards if both sides vary.
 fn names(entry: &Entry) -> Vec<String> {
     match entry.variants {
         Variants::One => vec![entry.name.to_owned()],

@@ -1,8 +1,8 @@
-//! Tests of positions that begin with stones, and of play that goes on behind two passes.
+//! Tests of positions with stones at the start, and of play after two passes.
 
 use super::*;
 
-/// The stones of a position with their cells.
+/// Returns the stones of a position with the cells.
 fn stones(game: &Go, position: &Position) -> Vec<(Player, usize)> {
     (0..game.cells()).filter_map(|cell| Some((game.stone(position, cell)?, cell))).collect()
 }
@@ -38,7 +38,7 @@ fn a_game_from_the_stones_of_any_position_agrees_with_a_slow_reference_at_every_
     }
 }
 
-/// Liberties are observed, and those of a set-up are counted all at once.
+/// Liberties are observed; for a set-up they are counted all at once.
 #[test]
 fn a_set_up_board_is_observed_as_the_same_board_after_play_but_for_the_last_move() {
     let game = go(5);
@@ -53,7 +53,7 @@ fn a_set_up_board_is_observed_as_the_same_board_after_play_but_for_the_last_move
 #[test]
 fn the_board_of_a_set_up_may_not_be_repeated() {
     let game = go(5);
-    // White retakes the ko, which would make the board of the set-up again.
+    // White retakes the ko, which would recreate the board of the set-up.
     let ko = after(&game, "B3 C3 C2 D2 C4 D4 A1 E3");
     let mut position = game.set_up(stones(&game, &ko), Player::First).unwrap();
     let capture = game.parse_action(&position, "D3").unwrap();
