@@ -2,7 +2,7 @@ use game::{Action, ObservationShape};
 
 use crate::Error;
 
-/// A batch of positions to evaluate: observations `[B, C, H, W]` and, for each position, its legal actions.
+/// A batch of positions to evaluate: observations `[B, C, H, W]`, and the legal actions of each position.
 ///
 /// A batch is reused: [`clear`](Self::clear) keeps the allocated memory.
 #[derive(Debug, Clone)]
@@ -15,14 +15,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch of observations of `shape`.
+    /// Creates an empty batch for observations of `shape`.
     #[must_use]
     pub fn new(shape: ObservationShape) -> Self {
         Self { shape, observations: Vec::new(), legal: Vec::new(), ends: Vec::new() }
     }
 
-    /// Adds a position: its legal actions, ascending, and a function that writes its observation `[C, H, W]` into the
-    /// zeroed slice that it receives.
+    /// Adds a position: the legal actions, ascending, and a function that writes the observation `[C, H, W]` into a
+    /// zeroed slice.
     pub fn push(&mut self, legal: &[Action], observe: impl FnOnce(&mut [f32])) {
         let start = self.observations.len();
         self.observations.resize(start + self.shape.len(), 0.0);
@@ -31,21 +31,21 @@ impl Batch {
         self.ends.push(u32::try_from(self.legal.len()).expect("a batch holds fewer than 2^32 legal actions"));
     }
 
-    /// Adds the given positions of another batch, whose observations have the same shape.
+    /// Adds the given positions of another batch with observations of the same shape.
     pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
         for i in positions {
             self.push(other.legal(i), |planes| planes.copy_from_slice(other.observation(i)));
         }
     }
 
-    /// Empties the batch and keeps its allocated memory.
+    /// Empties the batch and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.observations.clear();
         self.legal.clear();
         self.ends.clear();
     }
 
-    /// B: the number of positions.
+    /// Returns B, the number of positions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -57,14 +57,14 @@ impl Batch {
         self.ends.is_empty()
     }
 
-    /// The shape of each observation.
+    /// Returns the shape of each observation.
     #[must_use]
     pub fn shape(&self) -> ObservationShape {
         self.shape
     }
 
-    /// Checks that the batch suits an evaluator of observations of `shape` with `actions` actions and at most
-    /// `max_batch` positions.
+    /// Checks the batch for an evaluator of observations of `shape` with `actions` actions and at most `max_batch`
+    /// positions.
     ///
     /// # Errors
     /// [`Error::Shape`] names the mismatch.
@@ -85,19 +85,19 @@ impl Batch {
         }
     }
 
-    /// All observations, `[B, C, H, W]`.
+    /// Returns all observations, `[B, C, H, W]`.
     #[must_use]
     pub fn observations(&self) -> &[f32] {
         &self.observations
     }
 
-    /// The observation of position `i`, `[C, H, W]`.
+    /// Returns the observation of position `i`, `[C, H, W]`.
     #[must_use]
     pub fn observation(&self, i: usize) -> &[f32] {
         &self.observations[i * self.shape.len()..][..self.shape.len()]
     }
 
-    /// The legal actions of position `i`, ascending.
+    /// Returns the legal actions of position `i`, ascending.
     #[must_use]
     pub fn legal(&self, i: usize) -> &[Action] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };

@@ -1,9 +1,9 @@
 //! A sharded position cache, shared by every self-play thread of a process.
 //!
-//! The cache has two generations of half the capacity each: answers enter the young one; when it is full, the old one
-//! is emptied and the two are swapped. A hit in the old one moves the answer to the young one, so that requested
-//! answers stay. This approximates least-recently-used eviction to within one generation, without a list to maintain
-//! under a lock.
+//! The cache has two generations, each with half of the capacity. Answers enter the young generation. When it is
+//! full, the old generation is emptied and the two are swapped. A hit in the old generation moves the answer to the
+//! young one, so that requested answers stay. This approximates least-recently-used eviction to within one
+//! generation, without a list to maintain under a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,33 +17,33 @@ use crate::{Predictions, Wdl};
 /// The key of a cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
-    /// The position's hash.
+    /// Hash of the position.
     position: u64,
-    /// The key of the weights that answered.
+    /// Key of the evaluating weights.
     weights: u64,
 }
 
-/// A bounded cache of answers to positions that were evaluated before, by position hash and weights. Access it through
+/// A bounded cache of answers for evaluated positions, by position hash and weights. Access it through
 /// [`of`](Self::of).
 ///
-/// Weights are named by a key of their content, not by their version: a learner that resumed from an older checkpoint
-/// gives the same number to different weights, and one that lost its disk begins again with lower numbers.
+/// The key of weights depends on the content, not on the version: a learner that resumes from an older checkpoint
+/// gives the same number to different weights, and a learner that lost its disk starts again with lower numbers.
 ///
-/// It is shared behind a reference or an `Arc`. Answers are kept in full precision: a hit is bitwise the same answer,
-/// so enabling the cache changes no trajectory of a deterministic evaluator.
+/// The cache is shared by reference or in an `Arc`. Answers are kept in full precision: a hit is bitwise the same
+/// answer, so the cache changes no trajectory of a deterministic evaluator.
 #[derive(Debug)]
 pub struct Cache {
     generations: [Generation; 2],
-    /// The index of the young generation.
+    /// Index of the young generation.
     young: AtomicUsize,
     /// Held by the thread that swaps the generations.
     swapping: AtomicBool,
     generation_positions_max: usize,
-    /// The weights of the last [`retain`](Self::retain).
+    /// Weights of the last [`retain`](Self::retain).
     retained: Mutex<Vec<u64>>,
 }
 
-/// The answers of some weights in a [`Cache`].
+/// The part of a [`Cache`] for one set of weights.
 #[derive(Debug, Clone, Copy)]
 pub struct WeightsCache<'a> {
     cache: &'a Cache,
@@ -55,11 +55,11 @@ type Answers = DashMap<Key, Answer, BuildHasherDefault<PositionHasher>>;
 #[derive(Debug, Default)]
 struct Generation {
     answers: Answers,
-    /// The number of answers plus inserts in progress: never less than the size of the map, and cheaper to read.
+    /// Number of answers plus inserts in progress: never below the size of the map, and cheaper to read.
     positions: AtomicUsize,
 }
 
-/// Win, draw and loss, then the priors of the legal actions, in one allocation for each answer.
+/// Win, draw and loss, then the priors of the legal actions; one allocation per answer.
 #[derive(Debug)]
 struct Answer(Box<[f32]>);
 
@@ -82,7 +82,7 @@ impl Answer {
 }
 
 impl Cache {
-    /// Creates an empty cache for at most `positions_max` positions; with 0 or 1 it never holds anything.
+    /// Creates an empty cache for at most `positions_max` positions; with 0 or 1 it stays empty.
     #[must_use]
     pub fn new(positions_max: usize) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// The answers of the weights with this key.
+    /// Returns the part of the cache for the weights with this key.
     #[must_use]
     pub fn of(&self, weights: u64) -> WeightsCache<'_> {
         WeightsCache { cache: self, weights }
@@ -117,8 +117,9 @@ impl Cache {
         true
     }
 
-    /// Removes the answers of all weights but these. It does nothing if the last call named the same, so that every
-    /// thread may call it. A slower thread may insert answers of earlier weights afterwards: they are evicted as any.
+    /// Removes the answers of all weights not in `weights`. Repeated calls with the same list do nothing, so that
+    /// every thread may call it. A slower thread may insert answers of earlier weights afterwards: they are evicted
+    /// like any other answer.
     pub fn retain(&self, weights: &[u64]) {
         let mut retained = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
         if retained.as_slice() == weights {
@@ -145,13 +146,13 @@ impl Cache {
     fn keep(&self, key: Key, answer: Answer) {
         let (young, _) = self.young_and_old();
         let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
-        // If another thread is swapping the generations, the answer is dropped, which is permitted in a cache.
+        // While another thread swaps the generations, the answer is dropped, which a cache may do.
         if self.swap_generations() {
             let _ = self.young_and_old().0.insert(key, answer, self.generation_positions_max);
         }
     }
 
-    /// Empties the old generation and makes it the young one; false if another thread is doing so.
+    /// Empties the old generation and makes it the young one; false if another thread does so already.
     fn swap_generations(&self) -> bool {
         if self.swapping.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
@@ -168,7 +169,7 @@ impl Cache {
 }
 
 impl WeightsCache<'_> {
-    /// Adds the answer to the position with this hash to `predictions` and returns true, if the cache holds it.
+    /// Appends the cached answer for this position hash to `predictions` and returns true; false without an answer.
     ///
     /// An answer with another number of legal actions belongs to another position with the same hash and counts as a
     /// miss. The caller counts hits and misses: a counter here would be written by every thread at every lookup.
@@ -176,7 +177,7 @@ impl WeightsCache<'_> {
         self.cache.get(Key { position, weights: self.weights }, legal_actions, predictions)
     }
 
-    /// Inserts the answer to the position with this hash.
+    /// Inserts the answer for this position hash.
     pub fn insert(&self, position: u64, priors: &[f32], value: Wdl) {
         self.cache.keep(Key { position, weights: self.weights }, Answer::new(priors, value));
     }
@@ -206,7 +207,8 @@ impl Generation {
     }
 }
 
-/// A hasher for maps by position hash, which is well mixed already: one multiplication mixes in the rest of the key.
+/// A hasher for maps by position hash: the hash is well mixed already, and one multiplication mixes in the rest of
+/// the key.
 #[derive(Debug, Default)]
 pub struct PositionHasher(u64);
 
@@ -218,8 +220,8 @@ impl Hasher for PositionHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The factor is 2^64 / golden ratio, odd; the rotation moves the well-mixed high bits down to those that hash
-        // tables use.
+        // The factor is 2^64 / golden ratio, odd; the rotation moves the well-mixed high bits down to the bits that
+        // hash tables use.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 

@@ -1,45 +1,45 @@
-//! Values as categorical distributions: the invertible transform, its inverse, and two-hot targets.
+//! Values as categorical distributions: the invertible transform, the inverse, and two-hot targets.
 //!
 //! MuZero predicts values and rewards as distributions over integers, after a transform that compresses large numbers
 //! (Schrittwieser et al. 2020, appendix F; Pohlen et al. 2018).
 
-/// The ε of the transform, which keeps it invertible with a bounded slope.
+/// ε of the transform: keeps the transform invertible with a bounded slope.
 pub const EPSILON: f64 = 0.001;
 
-/// The integers from −n to n over which values are categorical.
+/// The integers from −n to n, the atoms of categorical values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Support {
     /// n, at least 1.
     pub bound: usize,
 }
 
-/// A distribution with at most two non-zero probabilities, of neighbouring atoms, whose mean is the target.
+/// A distribution on at most two neighbouring atoms whose mean is the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TwoHot {
-    /// The index of the lower atom.
+    /// Index of the lower atom.
     pub lower: usize,
-    /// The probability of the atom above it; the lower one has the rest.
+    /// Probability of the next higher atom; the lower atom has the rest.
     pub upper_probability: f32,
 }
 
 impl Support {
-    /// The number of atoms, 2n + 1.
+    /// Returns the number of atoms, 2n + 1.
     #[must_use]
     pub fn atoms(self) -> usize {
         2 * self.bound + 1
     }
 
-    /// Returns the two-hot distribution of a value: that of its transform, clamped to the support.
+    /// Returns the two-hot distribution of the transformed value, clamped to the support.
     #[must_use]
     pub fn two_hot(self, value: f32) -> TwoHot {
         let bound = self.bound as f64;
         let position = transform(f64::from(value)).clamp(-bound, bound) + bound;
-        // The highest atom is the upper one of the last pair.
+        // The highest atom is the upper atom of the last pair.
         let lower = (position.floor() as usize).min(2 * self.bound - 1);
         TwoHot { lower, upper_probability: (position - lower as f64) as f32 }
     }
 
-    /// Returns the value that logits `[2n + 1]` predict: the inverse transform of the mean of their softmax.
+    /// Returns the value for logits `[2n + 1]`: the inverse transform of the softmax mean.
     #[must_use]
     pub fn value(self, logits: &[f32]) -> f32 {
         debug_assert_eq!(logits.len(), self.atoms());
@@ -73,7 +73,7 @@ mod tests {
 
     const SUPPORT: Support = Support { bound: 20 };
 
-    /// Returns the value that a two-hot distribution predicts.
+    /// Returns the predicted value of a two-hot distribution.
     fn predicted(TwoHot { lower, upper_probability }: TwoHot) -> f32 {
         let mut logits = vec![f32::NEG_INFINITY; SUPPORT.atoms()];
         logits[lower] = (1.0 - upper_probability).ln();

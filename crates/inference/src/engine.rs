@@ -1,10 +1,10 @@
-//! The batching engine: merges the requests of many threads into batches for one device.
+//! The batching engine: merges requests from many threads into batches for one device.
 //!
-//! A thread that evaluates writes its observations into a buffer of its own, in the order that the device takes, sends
-//! it to the one thread that uses the device, and sleeps until the logits are in its second buffer. The device thread
-//! copies rows of several requests into one batch, keeps a few batches in flight, and wakes the threads whose answers
-//! are complete. It outlives weights versions: each request holds the version that answers it, and batches of different
-//! versions can be in flight together. [`schedule`] decides when a batch is submitted and how large it is.
+//! An evaluating thread writes observations into a private buffer, in the order that the device takes, sends the
+//! buffer to the only thread that uses the device, and sleeps until the logits are in a second buffer. The device
+//! thread copies rows of several requests into one batch, keeps a few batches in flight, and wakes the threads with
+//! complete answers. It outlives weights versions: each request holds the evaluating version, and batches of
+//! different versions can be in flight together. [`schedule`] decides when a batch is submitted and how large it is.
 
 mod device;
 mod device_thread;
@@ -26,66 +26,66 @@ use device_thread::DeviceThread;
 use request::{Buffers, Reply, Request};
 pub use schedule::BATCH_SIZES;
 
-/// The maximum useful number of batches in flight on one device: further ones only wait for those before them.
+/// Maximum useful number of batches in flight on one device: further batches only queue.
 pub const DEPTH_MAX: usize = 3;
 
-/// The settings of a [`BatchingEngine`].
+/// Settings of a [`BatchingEngine`].
 pub struct EngineSettings {
-    /// The name of the device, for errors and for the name of its thread: `cuda:1`.
+    /// Name of the device, for errors and for the name of the device thread: `cuda:1`.
     pub device: Arc<str>,
-    /// The sizes of batches, ascending and at least one, at most [`BATCH_SIZES`] in number.
+    /// Batch sizes, ascending; at least one, and at most the number in [`BATCH_SIZES`].
     pub batch_sizes: Vec<usize>,
-    /// The number of batches in flight until [`BatchingEngine::set_in_flight`] changes it.
+    /// Number of batches in flight until [`BatchingEngine::set_in_flight`] changes it.
     pub in_flight: usize,
-    /// The limit of that number.
+    /// Upper limit of `in_flight`.
     pub in_flight_max: usize,
-    /// The clock.
+    /// Clock for durations and deadlines.
     pub clock: Box<dyn Fn() -> Instant + Send>,
-    /// Receives a human-readable text when batches of a size do not fit into the memory of the device.
+    /// Receives a human-readable text when batches of a size do not fit into the device memory.
     pub report: Box<dyn Fn(String) + Send>,
 }
 
-/// A network as its callers use it: what they send and receive.
+/// A network as seen by callers: inputs and outputs.
 #[derive(Debug, Clone)]
 pub struct LoadedNetwork {
-    /// The attributes of its evaluators.
+    /// Attributes of the evaluators.
     pub attributes: Attributes,
-    /// The shape of an observation.
+    /// Shape of an observation.
     pub shape: ObservationShape,
-    /// A: the number of actions.
+    /// A, the number of actions.
     pub actions: usize,
     /// Copies observations `[B, C, H, W]` into a slice of the same length, in the order that the device takes.
     pub write_rows: fn(ObservationShape, &[f32], &mut [f32]),
 }
 
 impl LoadedNetwork {
-    /// The number of logits of a position: those of the policy, then win, draw and loss.
+    /// Returns the number of logits per position: policy, then win, draw and loss.
     fn logits(&self) -> usize {
         self.actions + Outcome::RESULTS
     }
 }
 
-/// The counters of an engine since its start.
+/// Counters of an engine since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineCounts {
-    /// The number of batches computed.
+    /// Number of computed batches.
     pub batches: u64,
-    /// The number of positions in them.
+    /// Number of positions in these batches.
     pub positions: u64,
-    /// The sum of the sizes of the batches, padding included.
+    /// Total size of the batches, padding included.
     pub padded_positions: u64,
-    /// The number of batches that were too large for the memory of the device.
+    /// Number of batches that exceeded the device memory.
     pub out_of_memory: u64,
-    /// The time for which at least one batch was in flight.
+    /// Time with at least one batch in flight.
     pub busy: Duration,
-    /// The sum over all batches of the time in flight; divided by [`busy`](Self::busy), the mean number in flight.
+    /// Sum of the times in flight over all batches; divided by [`busy`](Self::busy), the mean number in flight.
     pub in_flight: Duration,
-    /// The time that the device thread spent on copying, submitting and waking its callers.
+    /// Time that the device thread spent on copying, submitting and waking callers.
     pub thread: Duration,
 }
 
-/// Merges the requests of all its evaluators into batches for one device. Dropping it ends and joins the device thread;
-/// evaluators that still exist then fail.
+/// Merges the requests of all evaluators into batches for one device. Dropping the engine stops and joins the device
+/// thread; remaining evaluators then fail.
 pub struct BatchingEngine<D: Device> {
     shared: Arc<Shared<D>>,
     in_flight_max: usize,
@@ -102,7 +102,7 @@ impl<D: Device> BatchingEngine<D> {
     /// Starts the thread that owns `device`.
     ///
     /// # Errors
-    /// If the system cannot start a thread.
+    /// The system cannot start a thread.
     pub fn start(device: D, settings: EngineSettings) -> std::io::Result<Self> {
         let EngineSettings { device: name, batch_sizes, in_flight, in_flight_max, clock, report } = settings;
         let in_flight_max = in_flight_max.clamp(1, DEPTH_MAX);
@@ -121,8 +121,8 @@ impl<D: Device> BatchingEngine<D> {
         Ok(Self { shared, in_flight_max, thread: Some(thread) })
     }
 
-    /// Copies weights to the device, between two batches, and waits until they are there. They are freed, on the device
-    /// thread, when the result and all its evaluators are dropped.
+    /// Copies weights to the device, between two batches, and waits for the copy. The device thread frees them after
+    /// the result and all evaluators are dropped.
     ///
     /// # Errors
     /// [`Error::Backend`] if the device rejects them, [`Error::Lost`] if it has failed.
@@ -148,7 +148,7 @@ impl<D: Device> BatchingEngine<D> {
         Ok(Weights(Arc::new(Version { number, network, shared: Arc::clone(&self.shared) })))
     }
 
-    /// Limits the batches in flight from now on, to at least one and at most the limit in the settings.
+    /// Limits the batches in flight from now on, to between one and the limit in the settings.
     pub fn set_in_flight(&self, depth: usize) {
         self.shared.in_flight.store(depth.clamp(1, self.in_flight_max), Ordering::Relaxed);
         self.shared.arrived.notify_one();
@@ -172,7 +172,7 @@ impl<D: Device> Drop for BatchingEngine<D> {
         self.shared.inbox().is_closed = true;
         self.shared.arrived.notify_one();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, its callers have received the error.
+            // After a panic of the thread, the callers have received the error.
             let _ = thread.join();
         }
     }
@@ -202,7 +202,7 @@ impl<D: Device> Weights<D> {
     }
 }
 
-/// The weights of one version; the device thread holds those on the device, by the same number.
+/// The weights of one version; the device thread holds the copy on the device under the same number.
 struct Version<D: Device> {
     number: u64,
     network: LoadedNetwork,
@@ -216,25 +216,25 @@ impl<D: Device> Drop for Version<D> {
     }
 }
 
-/// The part of an engine that its thread and its evaluators share.
+/// The state that the device thread and the evaluators share.
 struct Shared<D: Device> {
     device: Arc<str>,
     inbox: Mutex<Inbox<D>>,
     /// Notified when the inbox or the depth changes.
     arrived: Condvar,
-    /// The reason for which the device thread accepts nothing further, set with the inbox locked.
+    /// The reason why the device thread accepts nothing further; set with the inbox locked.
     end: OnceLock<String>,
     in_flight: AtomicUsize,
-    /// The next number of a version or a caller.
+    /// Next number for a version or a caller.
     numbers: AtomicU64,
     counts: Mutex<EngineCounts>,
 }
 
-/// Messages to the device thread. Each evaluator has at most one request, so their number is bounded.
+/// Messages to the device thread. Each evaluator has at most one request, which bounds the inbox.
 struct Inbox<D: Device> {
     requests: Vec<Request<D>>,
     loads: Vec<Load<D>>,
-    /// The versions whose last holder is gone.
+    /// Versions without a remaining holder.
     unloads: Vec<u64>,
     is_closed: bool,
 }
@@ -262,12 +262,12 @@ impl<D: Device> Shared<D> {
         Error::Lost { device: self.device.to_string(), reason: reason.to_owned() }
     }
 
-    /// Sends a request. After the end of the device thread the request is answered with the reason.
+    /// Sends a request. After the device thread has stopped, the reply is the reason.
     fn send(&self, request: Request<D>) {
         let mut inbox = self.inbox();
         if self.end.get().is_some() {
             drop(inbox);
-            // A request that is dropped answers itself; it must not hold the lock meanwhile.
+            // A dropped request sends the reply itself; the lock must not be held meanwhile.
             drop(request);
             return;
         }
@@ -277,12 +277,12 @@ impl<D: Device> Shared<D> {
     }
 }
 
-/// The evaluator of one thread on the device of an engine.
+/// The evaluator for one thread on the device of an engine.
 pub struct BatchedEvaluator<D: Device> {
     version: Arc<Version<D>>,
     caller: u64,
     reply: Arc<Reply>,
-    /// The memory of its requests.
+    /// Memory for requests.
     buffers: Buffers,
 }
 

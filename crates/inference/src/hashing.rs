@@ -2,12 +2,12 @@ use game::{ObservationShape, mix};
 
 use crate::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 
-/// The largest accepted batch.
+/// Maximum batch size.
 const MAX_BATCH: usize = 4096;
 
 /// An evaluator with pseudo-random priors and values that depend only on the observation, the legal actions and a seed.
 ///
-/// It replaces a trained network: its priors are as uneven, and it answers the same on every machine.
+/// It replaces a trained network: the priors are as uneven, and the results are the same on every machine.
 #[derive(Debug, Clone)]
 pub struct Hashing {
     shape: ObservationShape,
@@ -16,7 +16,7 @@ pub struct Hashing {
 }
 
 impl Hashing {
-    /// Returns an evaluator for observations of `shape`; the seed stands in for the weights, and is their version.
+    /// Returns an evaluator for observations of `shape`; the seed stands in for the weights and is the weights version.
     #[must_use]
     pub fn new(shape: ObservationShape, seed: u64) -> Self {
         Self { shape, seed, priors: Vec::new() }
@@ -35,7 +35,7 @@ impl Evaluator for Hashing {
         for i in 0..batch.len() {
             let hash = batch.observation(i).iter().fold(mix(self.seed), |hash, x| mix(hash ^ u64::from(x.to_bits())));
             self.priors.clear();
-            // Squaring spreads the priors, so that some actions get many times the prior of others.
+            // Squaring spreads the priors, so that some actions have many times the prior of others.
             self.priors.extend(batch.legal(i).iter().map(|action| {
                 let liking = 0.1 + unit(mix(hash ^ u64::from(action.0) << 32));
                 liking * liking

@@ -2,31 +2,31 @@ use game::Action;
 
 use crate::{Attributes, Batch, Error};
 
-/// A place in the pool of latent states of one [`LatentModel`].
+/// Index of a latent state in the pool of one [`LatentModel`].
 ///
-/// The driver of a search assigns the slots: that of a node of a tree is `tree · (simulations + 1) + node`, so that no
-/// slot is ever freed and a new search overwrites the one before.
+/// The driver of a search assigns the slots: a tree node has the slot `tree · (simulations + 1) + node`, so that no
+/// slot is ever freed and a new search overwrites the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot(pub u32);
 
-/// One recurrent step: the state in one slot and an action give the state of another.
+/// One recurrent step: a state and an action lead to the next state, in another slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unroll {
-    /// The slot of the state in which the action is taken.
+    /// Slot of the state in which the action is taken.
     pub from: Slot,
-    /// The action, legal or not; from an afterstate, the chance code.
+    /// Action, legal or not; from an afterstate, the chance code.
     pub action: Action,
-    /// The slot of the next state. No other step of the batch reads or writes it.
+    /// Slot of the next state. No other step of the batch reads or writes this slot.
     pub to: Slot,
 }
 
-/// A learned model of an environment (Schrittwieser et al. 2020), which keeps its latent states in a pool on its
-/// device: a call names slots, and only priors, values and rewards reach the caller.
+/// A learned model of an environment (Schrittwieser et al. 2020) with a pool of latent states on the device: a call
+/// names slots, and only priors, values and rewards reach the caller.
 ///
-/// The pool belongs to one thread's searches. New weights are a new model with an empty pool, so searches under way
-/// are finished with the old one or begun again.
+/// The pool belongs to the searches of one thread. New weights are a new model with an empty pool, so searches under
+/// way are finished with the old model or restarted.
 pub trait LatentModel: Send {
-    /// Returns its attributes: the weights that answer, and the maximum batch.
+    /// Returns the attributes: evaluating weights, and maximum batch.
     fn attributes(&self) -> Attributes;
 
     /// Makes room for slots below `slots`; the states in earlier slots are kept.
@@ -35,53 +35,52 @@ pub trait LatentModel: Send {
     /// [`Error::Backend`] if the device has too little memory.
     fn reserve(&mut self, slots: usize) -> Result<(), Error>;
 
-    /// Computes the latent state of each observation of `batch`, writes it to the slot in `to` of the same index, and
-    /// replaces `predictions`: priors over the legal actions (0 for others), values, and rewards of 0.
+    /// Computes the latent state of each observation in `batch`, writes it to the slot in `to` with the same index,
+    /// and replaces `predictions`: priors over the legal actions (0 for all others), values, and rewards of 0.
     ///
     /// # Errors
     /// See [`Error`]; `predictions` and the slots in `to` are then unspecified and must not be used.
     fn initial(&mut self, batch: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Result<(), Error>;
 
-    /// Takes every step of `steps`, and replaces `predictions`: priors over all actions, the values of the next states
-    /// and the rewards of the actions.
+    /// Takes every step of `steps` and replaces `predictions`: priors over all actions, values of the next states,
+    /// and rewards of the actions.
     ///
     /// # Errors
-    /// See [`Error`]; `predictions` and the slots that were to be written are then unspecified and must not be used.
-    /// [`Error::Backend`] from an AlphaZero network of returns, which has no dynamics.
+    /// See [`Error`]; `predictions` and the slots to be written are then unspecified and must not be used.
+    /// [`Error::Backend`] for an AlphaZero network of returns, which has no dynamics.
     ///
     /// # Panics
-    /// If a slot was not [reserved](Self::reserve) or an action is out of range, which is a bug of the caller.
+    /// If a slot was not [reserved](Self::reserve) or an action is out of range, a bug of the caller.
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error>;
 
     /// Returns M, the number of chance codes; 0 for a model without chance.
     ///
-    /// In a model with chance (Antonoglou et al. 2022) an action leads to an afterstate, which has a slot like a latent
-    /// state, by [`act`](Self::act); [`recurrent`](Self::recurrent) leads from an afterstate by a code to a state.
+    /// In a model with chance (Antonoglou et al. 2022), [`act`](Self::act) takes an action to an afterstate, which
+    /// has a slot like a latent state; [`recurrent`](Self::recurrent) takes a code from an afterstate to a state.
     fn codes(&self) -> usize {
         0
     }
 
-    /// Takes every action of `steps` to its afterstate, and replaces `predictions`: the probabilities of the codes
-    /// instead of priors, the values of the afterstates to the players who took the actions, and rewards of 0.
+    /// Takes every action of `steps` to an afterstate and replaces `predictions`: code probabilities instead of
+    /// priors, afterstate values to the players who took the actions, and rewards of 0.
     ///
     /// # Errors
-    /// As in [`recurrent`](Self::recurrent); [`Error::Backend`] from a model without chance.
+    /// Same as [`recurrent`](Self::recurrent), and [`Error::Backend`] for a model without chance.
     ///
     /// # Panics
-    /// As in [`recurrent`](Self::recurrent).
+    /// Same as [`recurrent`](Self::recurrent).
     fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
         let _ = (steps, predictions);
         Err(Error::Backend("the model has no afterstates".to_owned()))
     }
 }
 
-/// The answers of a [`LatentModel`] to a batch, in its order.
+/// The results of a [`LatentModel`] for a batch, in batch order.
 ///
-/// Values are those of the player to move in the state, rewards those of the player who took the action. Every number
-/// is finite.
+/// Values are for the player to move in the state, rewards for the player who took the action. Every number is finite.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LatentPredictions {
-    /// A: the number of actions.
+    /// A, the number of actions.
     actions: usize,
     /// `[B, A]`; each row sums to one.
     priors: Vec<f32>,
@@ -92,7 +91,7 @@ pub struct LatentPredictions {
 }
 
 impl LatentPredictions {
-    /// Removes all answers and sets the number of actions; keeps the allocated memory.
+    /// Removes all results and sets the number of actions; keeps the allocated memory.
     pub fn clear(&mut self, actions: usize) {
         self.actions = actions;
         self.priors.clear();
@@ -100,9 +99,9 @@ impl LatentPredictions {
         self.rewards.clear();
     }
 
-    /// Adds an answer. Returns true if all numbers are finite; otherwise no answer is added.
+    /// Appends a result. Returns true if all numbers are finite; otherwise appends nothing.
     ///
-    /// `logits` are those of the policy, `[A]`; with `legal` only these actions have a prior above 0.
+    /// `logits` are policy logits, `[A]`; with `legal`, only these actions have a prior above 0.
     #[must_use]
     pub fn push_logits(&mut self, logits: &[f32], legal: Option<&[Action]>, value: f32, reward: f32) -> bool {
         debug_assert_eq!(logits.len(), self.actions);
@@ -125,31 +124,31 @@ impl LatentPredictions {
         true
     }
 
-    /// B: the number of answers.
+    /// Returns B, the number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Returns true if there are no answers.
+    /// Returns true if there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The priors of answer `i`, `[A]`, which sum to one.
+    /// Returns the priors of result `i`, `[A]`, which sum to one.
     #[must_use]
     pub fn priors(&self, i: usize) -> &[f32] {
         &self.priors[i * self.actions..][..self.actions]
     }
 
-    /// The value of answer `i`, for the player to move in its state.
+    /// Returns the value of result `i`, for the player to move in the state.
     #[must_use]
     pub fn value(&self, i: usize) -> f32 {
         self.values[i]
     }
 
-    /// The reward of answer `i`, of the player who took its action.
+    /// Returns the reward of result `i`, for the player who took the action.
     #[must_use]
     pub fn reward(&self, i: usize) -> f32 {
         self.rewards[i]

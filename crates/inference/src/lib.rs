@@ -1,13 +1,13 @@
-//! The interface of evaluators of positions, and combinations of them: caches, batching and routes.
+//! The interface of position evaluators, and combinations of evaluators: caches, batching and routes.
 //!
-//! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`]: priors and a
-//! value for each position, a [`Wdl`] or a return, or an [`Error`]. [`Cache`] keeps answers by position and weights
-//! version. A [`LatentModel`] is a learned model of an environment, whose [`Slot`]s hold latent states; its values are
-//! categorical over a [`Support`]. [`ReturnEvaluator`] evaluates positions with it. A [`BatchingEngine`] merges the
-//! requests of many threads into batches for one [`Device`]. [`Routed`] sends each batch to the evaluator that was
-//! fastest at its size in a [`Trial`]; [`Hashing`] is a pseudo-random evaluator for benchmarks. Self-play, play and the
-//! arena all use them. The crate has no rules and no tensors, and no threads except the one of an engine and those that
-//! measure evaluators. Start with [`Evaluator`].
+//! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`], or fails with
+//! an [`Error`]. Predictions are priors and a value per position, a [`Wdl`] or a return. [`Cache`] keeps answers by
+//! position and weights. A [`LatentModel`] is a learned model of an environment with latent states in [`Slot`]s and
+//! values that are categorical over a [`Support`]; [`ReturnEvaluator`] evaluates positions with it. A
+//! [`BatchingEngine`] merges requests from many threads into batches for one [`Device`]. [`Routed`] sends each batch
+//! to the evaluator with the highest speed for the batch size in a [`Trial`]; [`Hashing`] is a pseudo-random
+//! evaluator for benchmarks. Self-play, play and the arena all use evaluators. The crate has no rules and no tensors;
+//! the only threads are the thread of an engine and the threads that measure evaluators. Start with [`Evaluator`].
 
 mod batch;
 mod cache;

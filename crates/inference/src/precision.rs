@@ -1,11 +1,11 @@
-/// The number format of convolutions and matrices.
+/// The number format of convolutions and matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// float32.
     F32,
     /// bfloat16, sums in 32 bits.
     Bf16,
-    /// float16, sums in 32 bits; in training alone, with a scale of the loss.
+    /// float16, sums in 32 bits; for training only, with loss scaling.
     F16,
 }
 

@@ -3,29 +3,28 @@ use game::{Action, Outcome};
 /// Probabilities of a win, a draw and a loss for the player to move; they sum to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wdl {
-    /// The probability of a win.
+    /// Probability of a win.
     pub win: f32,
-    /// The probability of a draw.
+    /// Probability of a draw.
     pub draw: f32,
-    /// The probability of a loss.
+    /// Probability of a loss.
     pub loss: f32,
 }
 
 impl Wdl {
-    /// The value of an unknown position. Win and loss share evenly, because a third each would claim many draws.
+    /// The value of an unknown position. Win and loss share evenly, since a third each would imply many draws.
     pub const EVEN: Self = Self { win: 0.5, draw: 0.0, loss: 0.5 };
 
-    /// The scalar value, win − loss, in `[-1, 1]`.
+    /// Returns the scalar value, win − loss, in `[-1, 1]`.
     #[must_use]
     pub fn value(self) -> f32 {
         self.win - self.loss
     }
 }
 
-/// The answers to a batch, in its order: priors over each position's legal actions, and values.
+/// The results for a batch, in batch order: priors over the legal actions of each position, and values.
 ///
-/// A value is win − loss of a [`Wdl`], or a return in a game that is scored by its rewards. All answers of a batch
-/// are of one kind.
+/// A value is win − loss of a [`Wdl`], or a return in games scored by rewards. All results in a batch are of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     priors: Vec<f32>,
@@ -33,18 +32,18 @@ pub struct Predictions {
     ends: Vec<u32>,
     /// `[B]`.
     values: Vec<f32>,
-    /// `[B]`; empty where values are returns.
+    /// `[B]`; empty if values are returns.
     wdl: Vec<Wdl>,
 }
 
 impl Predictions {
-    /// Creates an empty list of answers.
+    /// Creates an empty list of results.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Removes all answers and keeps the allocated memory.
+    /// Removes all results and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.priors.clear();
         self.ends.clear();
@@ -52,21 +51,21 @@ impl Predictions {
         self.wdl.clear();
     }
 
-    /// Adds an answer: priors `[legal actions]` that sum to one, and the value for the player to move.
+    /// Appends a result: priors `[legal actions]` that sum to one, and the value for the player to move.
     pub fn push(&mut self, priors: &[f32], value: Wdl) {
         self.priors.extend_from_slice(priors);
         self.close(value.value());
         self.wdl.push(value);
     }
 
-    /// Adds an answer in a game that is scored by its rewards: priors `[legal actions]` that sum to one, and the return
-    /// that the player to move expects.
+    /// Appends a result for games scored by rewards: priors `[legal actions]` that sum to one, and the expected
+    /// return for the player to move.
     pub fn push_return(&mut self, priors: impl IntoIterator<Item = f32>, value: f32) {
         self.priors.extend(priors);
         self.close(value);
     }
 
-    /// Adds the answers to the given positions of `other`.
+    /// Appends the results of `other` at the given positions.
     pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
         for i in positions {
             self.priors.extend_from_slice(other.priors(i));
@@ -75,11 +74,11 @@ impl Predictions {
         }
     }
 
-    /// Adds an answer computed from a network's logits: `[A]` of all actions, of which only the `legal` ones count, and
-    /// those of a win, a draw and a loss. Returns true if all are finite; otherwise no answer is added.
+    /// Appends a result from the logits of a network: policy logits `[A]`, of which only `legal` actions count, and
+    /// logits of win, draw and loss. Returns true if all are finite; otherwise appends nothing.
     #[must_use]
     pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; Outcome::RESULTS]) -> bool {
-        // Only legal actions get a prior, but a NaN in any logit means that the network is broken.
+        // Only legal actions get a prior, but NaN in any logit means that the network is broken.
         if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
             return false;
         }
@@ -94,45 +93,45 @@ impl Predictions {
         true
     }
 
-    /// Completes the answer whose priors were added last.
+    /// Completes the result with the priors added last.
     fn close(&mut self, value: f32) {
         self.ends.push(u32::try_from(self.priors.len()).expect("a batch holds fewer than 2^32 legal actions"));
         self.values.push(value);
     }
 
-    /// B: the number of answers.
+    /// Returns B, the number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Returns true if there are no answers.
+    /// Returns true if there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The priors of position `i`, one per legal action, in their order.
+    /// Returns the priors of position `i`, one per legal action, in the order of the legal actions.
     #[must_use]
     pub fn priors(&self, i: usize) -> &[f32] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
         &self.priors[start..self.ends[i] as usize]
     }
 
-    /// The value of position `i` for the player to move: in `[-1, 1]`, or any finite return.
+    /// Returns the value of position `i` for the player to move: in `[-1, 1]`, or any finite return.
     #[must_use]
     pub fn value(&self, i: usize) -> f32 {
         self.values[i]
     }
 
-    /// The probabilities of a win, a draw and a loss in each position, `[B]`; empty where values are returns.
+    /// Returns win, draw and loss probabilities per position, `[B]`; empty if values are returns.
     #[must_use]
     pub fn wdl(&self) -> &[Wdl] {
         &self.wdl
     }
 }
 
-/// Converts finite logits to probabilities, in place.
+/// Converts finite logits to probabilities in place.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;

@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An upper bound on the number of CUDA devices of a machine.
+/// Upper bound on the number of CUDA devices in a machine.
 const CUDA_DEVICES_MAX: usize = 1024;
 
 /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
@@ -13,16 +13,16 @@ pub enum DevicePreference {
     /// The first CUDA device, else MPS, else the CPU.
     #[default]
     Auto,
-    /// The CPU.
+    /// The CPU alone, without an accelerator.
     Cpu,
-    /// The CUDA device of this index.
+    /// The CUDA device with this index.
     Cuda(usize),
     /// The GPU of an Apple machine.
     Mps,
 }
 
 impl DevicePreference {
-    /// Returns true if an accelerator is named, so that no other device may replace it.
+    /// Returns true if the preference names an accelerator, which no other device may replace.
     #[must_use]
     pub fn is_accelerator(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Mps)
@@ -63,7 +63,7 @@ impl FromStr for DevicePreference {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PrecisionPreference {
-    /// Float32 or bfloat16, whichever measures faster on the device; in self-play also integers, where they are much
+    /// The faster of float32 and bfloat16 on the device; self-play also chooses eight-bit integers if they are much
     /// faster.
     #[default]
     Auto,
@@ -71,7 +71,7 @@ pub enum PrecisionPreference {
     F32,
     /// Bfloat16, with sums in float32.
     Bf16,
-    /// Eight-bit integers, which only the CPU kernel supports; calibrated on recent positions.
+    /// Eight-bit integers, calibrated on recent positions; only the CPU kernel supports them.
     Int8,
 }
 
@@ -96,20 +96,20 @@ impl FromStr for PrecisionPreference {
     }
 }
 
-/// The preferred precision of training: `auto`, `f32`, `bf16`, `f16` or `adaptive`.
+/// The preferred training precision: `auto`, `f32`, `bf16`, `f16` or `adaptive`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TrainingPrecision {
-    /// `Adaptive` where the device trains faster in a lower precision, else float32.
+    /// `Adaptive` if the device trains faster in a lower precision, else float32.
     #[default]
     Auto,
     /// Float32.
     F32,
     /// Bfloat16, with sums and weights in float32.
     Bf16,
-    /// Float16 with a scale of the loss, with sums and weights in float32.
+    /// Float16 with loss scaling, with sums and weights in float32.
     F16,
-    /// Bfloat16, or float16 on a device without it; a layer whose gradient loses too much goes back to float32.
+    /// Bfloat16, or float16 on a device without it; a layer returns to float32 if the gradient loses too much.
     Adaptive,
 }
 
@@ -141,18 +141,18 @@ impl FromStr for TrainingPrecision {
     }
 }
 
-/// The backend of training: `auto` or `libtorch`.
+/// The training backend: `auto` or `libtorch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingKernel {
-    /// On a CPU the crate `training-cpu`, in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16 or matrix
-    /// tiles; libtorch otherwise.
+    /// On a CPU the crate `training-cpu`: float32 with AVX2 or AVX-512, bfloat16 with AVX-512 BF16 or matrix tiles.
+    /// Otherwise libtorch.
     Auto,
-    /// Only libtorch.
+    /// Always libtorch.
     Libtorch,
 }
 
-/// Implements serialization of a type in a configuration by its [`FromStr`] and [`Display`](fmt::Display).
+/// Implements serialization of a configuration type by [`FromStr`] and [`Display`](fmt::Display).
 #[macro_export]
 macro_rules! configured_as_text {
     ($type:ty) => {

@@ -1,18 +1,18 @@
 use crate::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot};
 
-/// Evaluates positions by the representation and the prediction of a [`LatentModel`]: priors, and returns as values.
+/// Evaluates positions by the representation and prediction of a [`LatentModel`]: priors, and returns as values.
 ///
-/// It makes an AlphaZero network of returns, which is such a model without dynamics, the [`Evaluator`] of a search by
-/// the rules. The latent states are not used again.
+/// Turns an AlphaZero network of returns, which is such a model without dynamics, into the [`Evaluator`] for a search
+/// by the rules. The latent states are not used again.
 pub struct ReturnEvaluator {
     model: Box<dyn LatentModel>,
-    /// The slot of each position of a batch.
+    /// Slots for the positions of a batch.
     slots: Vec<Slot>,
     answers: LatentPredictions,
 }
 
 impl ReturnEvaluator {
-    /// Evaluates with `model`.
+    /// Creates an evaluator that uses `model`.
     #[must_use]
     pub fn new(model: Box<dyn LatentModel>) -> Self {
         Self { model, slots: Vec::new(), answers: LatentPredictions::default() }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::Unroll;
 
-    /// Has the number of an observation as its logit of action 2, and ten times that as its value.
+    /// Reads a number from the observation: the logit of action 2, and a tenth of the value.
     struct Echo {
         reserved: usize,
     }

@@ -1,4 +1,4 @@
-//! Routes each batch to the evaluator that benchmarked fastest at that size; fails over to the next one.
+//! Routes each batch to the evaluator that benchmarked fastest for the batch size; fails over to the next.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use crate::{Attributes, Batch, Error, Evaluator, Predictions};
 
 /// An evaluator and its measured speeds.
 pub struct Candidate {
-    /// The evaluator.
+    /// The evaluator to measure and route to.
     pub evaluator: Box<dyn Evaluator>,
-    /// The speeds, ascending by batch; an evaluator without speeds is used only if every other one has failed.
+    /// Speeds, ascending by batch; an evaluator without speeds is used only after all others have failed.
     pub speeds: Vec<Speed>,
 }
 
@@ -21,32 +21,32 @@ impl std::fmt::Debug for Candidate {
 }
 
 impl Candidate {
-    /// The estimated evaluations/s at `batch`: those of the next larger measured size, scaled down by the share of
-    /// padding; those of the largest size for still larger batches.
+    /// Returns the estimated evaluations/s at `batch`: the speed at the next larger measured size, scaled down by the
+    /// share of padding; beyond the largest size, the speed at that size.
     fn speed(&self, batch: usize) -> f64 {
         let above = self.speeds.iter().find(|speed| speed.batch >= batch);
         let scaled = above.map(|speed| speed.evaluations_per_second * batch as f64 / speed.batch as f64);
-        // At least the speed of the next smaller size, because batches can be split.
+        // At least the speed at the next smaller size, since batches can be split.
         let below = self.speeds.iter().rfind(|speed| speed.batch <= batch).map(|speed| speed.evaluations_per_second);
         scaled.unwrap_or(0.0).max(below.unwrap_or(0.0))
     }
 }
 
-/// A range of batch sizes, from a smallest one, that one of several evaluators answers.
+/// A range of batch sizes for one of several evaluators; the next route limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The smallest batch of the range.
+    /// Minimum batch size of the range.
     pub from: usize,
-    /// The index of the evaluator among the candidates.
+    /// Index of the evaluator among the candidates.
     pub candidate: usize,
 }
 
-/// Evaluators of the same weights, chosen by batch size. An evaluation fails only if all of them do.
+/// Evaluators of the same weights, chosen by batch size. An evaluation fails only if all evaluators fail.
 pub struct Routed {
     candidates: Vec<Candidate>,
-    /// The routes, ascending by `from`; the first is from 1.
+    /// Routes, ascending by `from`; the first starts at 1.
     routes: Vec<Route>,
-    /// The largest batch each candidate still accepts; 0 if it has failed at a single position.
+    /// Maximum batch that each candidate still accepts; 0 after a failure with a single position.
     limits: Vec<usize>,
     attributes: Attributes,
     report: Box<dyn Fn(String) + Send>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Routed {
 }
 
 impl Routed {
-    /// Creates the evaluator. `report` receives a human-readable text for each failure of a candidate and its
+    /// Creates the evaluator. `report` receives a human-readable text for each failure of a candidate, with the
     /// consequence.
     ///
     /// # Panics
@@ -88,13 +88,13 @@ impl Routed {
         }
     }
 
-    /// Returns the routes by batch size.
+    /// Returns the routes, ascending by batch size.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The fastest usable candidate for a batch of this size.
+    /// Returns the fastest usable candidate for this batch size.
     fn fastest(&self, batch: usize) -> Option<usize> {
         let usable = |&candidate: &usize| self.limits[candidate] > 0;
         let routed = self.routes.iter().rfind(|route| route.from <= batch).map(|route| route.candidate);
@@ -103,7 +103,7 @@ impl Routed {
         routed.filter(usable).or_else(others)
     }
 
-    /// Evaluates as many positions starting at `from` as `candidate` accepts at a time; returns the end of that range.
+    /// Evaluates the positions from `from` that fit into one batch of `candidate`; returns the end of that range.
     fn evaluate_piece(
         &mut self,
         candidate: usize,
@@ -160,13 +160,13 @@ impl Evaluator for Routed {
                 Ok(to) => from = to,
                 Err(error) => {
                     let (limit, why) = match &error {
-                        // A smaller batch may fit into the memory.
+                        // A smaller batch may fit into memory.
                         Error::Backend(why) => (positions / 2, why.clone()),
                         Error::Lost { .. } => (0, error.to_string()),
                         Error::Shape { .. } | Error::NotFinite { .. } => return Err(error),
                     };
                     if from == 0 {
-                        // The evaluator may have written some answers.
+                        // The evaluator may have written some results.
                         predictions.clear();
                     }
                     self.reduce_limit(candidate, positions, limit, &why);
@@ -185,7 +185,7 @@ fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
     let mut size = 1;
     while size <= batch_max.max(1) {
         let speed = |&candidate: &usize| candidates[candidate].speed(size);
-        // Ties go to the first, because candidates are in the order of preference.
+        // Ties go to the first candidate, since candidates are in order of preference.
         let fastest = (0..candidates.len()).reduce(|a, b| if speed(&b) > speed(&a) { b } else { a }).unwrap_or(0);
         if routes.last().is_none_or(|route| route.candidate != fastest) {
             routes.push(Route { from: size, candidate: fastest });
@@ -195,7 +195,7 @@ fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
     routes
 }
 
-/// The batch size beyond which larger batches gain little: the smallest with nine tenths of the best speed.
+/// Returns the batch size beyond which larger batches gain little: the minimum with nine tenths of the best speed.
 fn best_batch(candidates: &[Candidate], routes: &[Route]) -> usize {
     let speeds = routes.iter().flat_map(|route| &candidates[route.candidate].speeds);
     let best = speeds.clone().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! Measurement of an evaluator or a learned model by batch size, before it is used.
+//! Measurement of an evaluator or a learned model by batch size, before use.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -10,37 +10,37 @@ use crate::{Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions
 /// The speed of an evaluator at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
-    /// The number of positions in a batch.
+    /// Number of positions in a batch.
     pub batch: usize,
-    /// The number of positions answered per second.
+    /// Positions evaluated per second.
     pub evaluations_per_second: f64,
 }
 
 /// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trial {
-    /// The speeds, ascending by batch.
+    /// Speeds, ascending by batch.
     pub speeds: Vec<Speed>,
-    /// The batch size and the reason of a failure; larger batches were not tried.
+    /// Batch size and reason of a failure; larger batches were not tried.
     pub failure: Option<(usize, String)>,
 }
 
-/// The maximum duration of a measurement, in multiples of its intended time, after which no larger batch is tried.
+/// Maximum duration of a measurement, in multiples of the intended time, beyond which no larger batch is tried.
 const PATIENCE: u32 = 8;
 
-/// The minimum gain in speed for which another batch in flight is used.
+/// Minimum speed gain that justifies one more batch in flight.
 const WORTH_IT: f64 = 1.05;
 
 impl Trial {
-    /// The evaluations/s at the fastest batch size; 0 if nothing was measured.
+    /// Returns the evaluations/s at the fastest batch size; 0 without measurements.
     #[must_use]
     pub fn best(&self) -> f64 {
         self.speeds.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max)
     }
 }
 
-/// Returns the fastest in-flight depth, at most `depth_max`, and its trial: the depth is raised by one for as long as
-/// the speed improves. `measure` receives a depth.
+/// Returns the fastest in-flight depth, at most `depth_max`, and the trial: the depth increases by one while the
+/// speed improves. `measure` receives a depth.
 pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -> (usize, Trial) {
     let mut chosen = (1, measure(1));
     for depth in 2..=depth_max {
@@ -61,11 +61,11 @@ pub fn doubling_sizes(batch_max: usize) -> Vec<usize> {
     powers.take_while(|&size| size < batch_max).chain([batch_max]).collect()
 }
 
-/// Measures batches of the given `sizes`, ascending, each for about `time` by the clock `now`. Sizes above the largest
-/// batch of the evaluators are replaced by it.
+/// Measures batches of the given `sizes`, ascending, each for about `time` by the clock `now`. Sizes above the
+/// evaluators' maximum batch are replaced by the maximum.
 ///
-/// Each of `evaluators`, which must be alike, is called in a loop on its own thread; speeds are the sum over all of
-/// them. The first batch of a size is not counted, because it selects kernels and grows buffers.
+/// Each of `evaluators`, which must be alike, is called in a loop on a separate thread; speeds are sums over all
+/// threads. The first batch of a size is not counted, since it selects kernels and grows buffers.
 ///
 /// # Panics
 /// If there are no evaluators.
@@ -88,8 +88,8 @@ pub fn try_out(
     })
 }
 
-/// Measures recurrent steps of learned models as [`try_out`] measures evaluations. Each step reads another slot than it
-/// writes, as in a search.
+/// Measures recurrent steps of learned models like [`try_out`] measures evaluations. Each step writes to another slot
+/// than it reads, as in a search.
 ///
 /// # Panics
 /// If there are no models.
@@ -111,7 +111,7 @@ pub fn try_out_latent(
             model.reserve(2 * size)?;
             model.initial(&batch, &from, &mut LatentPredictions::default())?;
         }
-        // A model with chance takes codes here; a state is as good as an afterstate to measure the time of a step.
+        // A model with chance takes codes here; for timing a step, a state is as good as an afterstate.
         let codes = models.first().map_or(0, |model| model.codes());
         let choices = if codes > 0 { actions_below(codes) } else { legal.clone() };
         let step = |(slot, &action): (Slot, &Action)| Unroll { from: slot, action, to: Slot(slots + slot.0) };
@@ -136,8 +136,7 @@ fn fill(batch: &mut Batch, legal: &[Action], size: usize) {
     }
 }
 
-/// Measures each of `sizes`, which are limited to `max_batch`, with `rate`, until one fails or takes far longer than
-/// `time`.
+/// Measures each of `sizes`, limited to `max_batch`, with `rate`, until one fails or takes far longer than `time`.
 fn each_size(
     max_batch: usize,
     sizes: &[usize],
@@ -165,7 +164,7 @@ fn each_size(
     trial
 }
 
-/// The positions/s of all `engines` together, which start at the same time; each of their calls answers `size`.
+/// Returns the total positions/s of all `engines`, which start at the same time; each call evaluates `size`.
 fn rate<E: Send, P: Default>(
     engines: &mut [E],
     size: usize,
@@ -190,14 +189,14 @@ fn rate<E: Send, P: Default>(
     Ok((calls * size) as f64 / seconds.max(1e-9))
 }
 
-/// The number of calls of one thread, and the interval of its measurement.
+/// The number of calls on one thread, and the measurement interval.
 struct Span {
     begin: Instant,
     end: Instant,
     calls: usize,
 }
 
-/// Repeats a call for about `time`, after a first one that is not counted.
+/// Repeats a call for about `time`, after a first call that is not counted.
 fn call_for<P: Default>(
     mut call: impl FnMut(&mut P) -> Result<(), Error>,
     time: Duration,
@@ -206,7 +205,7 @@ fn call_for<P: Default>(
 ) -> Result<Span, Error> {
     let mut answer = P::default();
     let first = call(&mut answer);
-    // A thread that fails still waits at the barrier, which would otherwise block the others.
+    // A failing thread still waits at the barrier, which would otherwise block the remaining threads.
     barrier.wait();
     first?;
     let (begin, mut calls) = (now(), 0);

@@ -1,4 +1,4 @@
-//! Tests of the engine that merges requests into batches, on a simulated device that works in order.
+//! Tests of the batching engine on a simulated device that works in order.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use inference::{
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
-/// The timeout after which a wait fails the test.
+/// Timeout after which a wait fails the test.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The duration of a batch by the clock of the machine.
+/// Duration of a batch on the simulated clock.
 const BATCH_US: u64 = 200;
 
 /// Writes the logits of a position: pseudo-random numbers that depend on the observation, the action and the version.
@@ -29,7 +29,7 @@ fn write_logits(observation: &[f32], version: u64, logits: &mut [f32]) {
     }
 }
 
-/// An evaluator that computes the same answers as the machine, one position after another.
+/// An evaluator that computes the same results as the machine, one position after another.
 struct Alone(u64);
 
 impl Evaluator for Alone {
@@ -59,17 +59,17 @@ struct Machine {
     log: Mutex<Log>,
     changed: Condvar,
     clock_us: AtomicU64,
-    /// While true, the clock stands still, so that the device thread waits for requests while a batch is in flight. The
-    /// submission of a second batch ends this.
+    /// While true, the clock stands still, so that the device thread waits for requests while a batch is in flight.
+    /// The submission of a second batch resets this.
     is_held: AtomicBool,
 }
 
 #[derive(Default)]
 struct Log {
-    /// The submitted batches: version, size and the versions in flight before it.
+    /// Submitted batches: version, size and the earlier versions in flight.
     batches: Vec<(u64, usize, Vec<u64>)>,
     in_flight_max: usize,
-    /// The threads that called the device, or dropped its weights.
+    /// Threads that called the device or dropped device weights.
     threads: Vec<ThreadId>,
     freed: Vec<u64>,
     reports: Vec<String>,
@@ -94,15 +94,15 @@ impl Machine {
     }
 }
 
-/// The way in which a device fails.
+/// A fault of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     None,
-    /// Batches of this size and larger ones are rejected.
+    /// Batches of at least this size are rejected.
     TooLarge(usize),
-    /// Batches of this size and larger ones fail while they are computed.
+    /// Batches of at least this size fail during the computation.
     TooLargeLate(usize),
-    /// The batch of this number fails when it is submitted, while it is computed, or by a panic.
+    /// The batch with this number fails on submission or during the computation, by an error or by a panic.
     Submit(usize),
     Wait(usize),
     PanicInSubmit(usize),
@@ -167,7 +167,7 @@ impl Device for Simulated {
             Failure::PanicInSubmit(broken) => assert!(number != broken, "the test makes it panic"),
             _ => {}
         }
-        // What a batch before left in the memory must not show.
+        // Memory left by an earlier batch must not be visible.
         let mut observations = vec![f32::NAN; size * SHAPE.len()];
         stage(&mut observations);
         assert!(observations.iter().all(|x| x.is_finite()), "everything is written");
@@ -207,7 +207,7 @@ impl Device for Simulated {
     }
 }
 
-/// An engine on a simulated device.
+/// An engine on a simulated device, and the device's state.
 struct Bench {
     machine: Arc<Machine>,
     engine: BatchingEngine<Simulated>,
@@ -217,7 +217,7 @@ struct Bench {
 fn bench(depth: usize, failure: Failure) -> Bench {
     let machine = Arc::<Machine>::default();
     let (zero, of_clock, of_report) = (Instant::now(), Arc::clone(&machine), Arc::clone(&machine));
-    // Each reading advances the clock, so that no wait with a limit lasts for ever.
+    // Each reading advances the clock, so that no wait with a limit lasts forever.
     let clock = move || {
         let step = if of_clock.is_held.load(Ordering::Relaxed) { 0 } else { 50 };
         zero + Duration::from_micros(of_clock.clock_us.fetch_add(step, Ordering::Relaxed))
@@ -247,7 +247,7 @@ impl Bench {
     }
 }
 
-/// Creates a batch of positions that occur in no batch with another mark.
+/// Returns a batch of positions that occur in no batch with another mark.
 fn batch(positions: usize, mark: usize) -> Batch {
     let mut batch = Batch::new(SHAPE);
     for i in 0..positions {
@@ -269,8 +269,8 @@ fn assert_answered(evaluator: &mut dyn Evaluator, version: u64, batch: &Batch) {
     assert_eq!(answers(evaluator, batch).unwrap(), answers(&mut Alone(version), batch).unwrap());
 }
 
-/// Evaluates `rounds` batches of pseudo-random sizes up to `positions_max` on each of `threads` threads, of the
-/// versions in turns, and compares the answers with those of one thread.
+/// Evaluates `rounds` batches of pseudo-random sizes up to `positions_max` on each of `threads` threads, with
+/// alternating versions, and compares the results with a single thread.
 fn evaluate_from_threads(bench: &Bench, versions: &[u64], threads: usize, rounds: usize, positions_max: u64) {
     thread::scope(|scope| {
         for index in 0..threads {
@@ -322,7 +322,7 @@ fn versions_are_answered_side_by_side_and_never_mixed() {
     evaluate_from_threads(&bench(2, Failure::None), &[5, 6, 7], 9, 40, 50);
 }
 
-/// Lets the device compute one batch of version `first` until `body`, which receives evaluators of `others` more
+/// Lets the device compute one batch of version `first` until `body`, which receives evaluators for `others` more
 /// threads, has sent enough for another batch.
 fn while_a_batch_is_in_flight(
     bench: &Bench,
@@ -332,7 +332,7 @@ fn while_a_batch_is_in_flight(
 ) {
     let weights = bench.load(first).unwrap();
     let mut evaluators: Vec<_> = (0..=others).map(|_| weights.evaluator()).collect();
-    // The engine learns how large requests are and how long a batch takes.
+    // The engine learns the size of requests and the duration of a batch.
     evaluators.iter_mut().for_each(|evaluator| assert_answered(evaluator, first, &batch(8, 1)));
     let mut held = evaluators.remove(0);
     let before = bench.machine.log().batches.len();
@@ -348,7 +348,7 @@ fn while_a_batch_is_in_flight(
 fn new_weights_are_loaded_and_used_while_a_batch_of_the_old_ones_is_in_flight() {
     let bench = bench(2, Failure::None);
     while_a_batch_is_in_flight(&bench, 5, 3, |_others| {
-        // A full batch is submitted behind the old one without waiting for it.
+        // A full batch is submitted after the old batch without waiting for it.
         assert_answered(&mut bench.evaluator(6), 6, &batch(16, 3));
     });
     let log = bench.machine.log();
@@ -377,7 +377,7 @@ fn all_calls_are_made_and_all_weights_freed_by_one_thread() {
     for version in 1..=3 {
         evaluate_from_threads(&bench, &[version], 2, 3, 20);
     }
-    // Each thread loaded its own copy.
+    // Each thread loaded a separate copy.
     bench.machine.wait_for(|log| log.freed.len() == 6);
     let log = bench.machine.log();
     assert_eq!(log.threads.len(), 1);

@@ -9,7 +9,7 @@ use inference::{Attributes, Batch, Candidate, Error, Evaluator, Hashing, Predict
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-/// An evaluator that answers as [`Hashing`], records the batches it received, and fails above a size.
+/// An evaluator that works like [`Hashing`], records the received batches, and fails above a size.
 struct Limited {
     inner: Hashing,
     name: &'static str,
@@ -31,7 +31,7 @@ impl Evaluator for Limited {
     }
 }
 
-/// A routed evaluator of candidates with given names and limits, the batches they received, and the reports.
+/// A routed evaluator of candidates with given names and limits, the received batches, and the reports.
 struct Bench {
     routed: Routed,
     requests: Arc<Mutex<Vec<(&'static str, usize)>>>,
@@ -42,7 +42,7 @@ fn speeds(pairs: &[(usize, f64)]) -> Vec<Speed> {
     pairs.iter().map(|&(batch, evaluations_per_second)| Speed { batch, evaluations_per_second }).collect()
 }
 
-/// A name, the largest batch that does not fail, and speeds.
+/// Name, maximum batch without failure, and speeds.
 type Sketch<'a> = (&'static str, usize, &'a [(usize, f64)]);
 
 fn bench(candidates: &[Sketch<'_>]) -> Bench {
@@ -56,7 +56,7 @@ fn bench(candidates: &[Sketch<'_>]) -> Bench {
     Bench { routed: Routed::new(candidates.iter().map(candidate).collect(), 64, report), requests, reported }
 }
 
-/// The speeds of a CPU, equal at every batch size; those of `DEVICE` grow with the batch.
+/// Speeds of a CPU, equal at every batch size; the speeds of `DEVICE` grow with the batch.
 const CPU: &[(usize, f64)] = &[(1, 1000.0), (4, 1000.0), (16, 1000.0), (64, 1000.0)];
 const DEVICE: &[(usize, f64)] = &[(1, 100.0), (4, 400.0), (16, 1600.0), (64, 5000.0)];
 

@@ -1,4 +1,4 @@
-//! Tests of the measurement of evaluators, with a clock that they advance themselves.
+//! Tests of measurements, with a clock that the evaluators advance.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use inference::{
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-/// An evaluator that advances a clock by a number of microseconds for a call and for each position.
+/// An evaluator that advances a clock by a fixed time per call and per position, in microseconds.
 struct ClockAdvancing {
     inner: Uniform,
     clock: Arc<AtomicU64>,
@@ -34,7 +34,7 @@ impl Evaluator for ClockAdvancing {
     }
 }
 
-/// An arbitrary instant: only differences from it matter.
+/// Returns an arbitrary instant: only differences matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to make one")]
 fn zero() -> Instant {
     Instant::now()
@@ -74,7 +74,7 @@ fn a_failure_ends_the_trial_and_keeps_the_speeds_measured_so_far() {
     let calls = AtomicU64::new(0);
     let zero = zero();
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
-    // Each size takes two batches, so the fifth batch is the first of four positions.
+    // Each size takes two batches, so the fifth batch is the first with four positions.
     let mut evaluator = Faulty::new(SHAPE, Fault::Backend, 4);
     let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), &doubling_sizes(64), Duration::from_millis(20), &now);
     assert_eq!(trial.speeds.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [1, 2]);
@@ -91,8 +91,7 @@ fn evaluators_are_called_concurrently_and_measured_together() {
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
     let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), &doubling_sizes(4), Duration::from_millis(20), &now);
-    // The clock advances by a millisecond for each batch of any thread, like a device that computes one batch at a
-    // time.
+    // The clock advances by a millisecond per batch of any thread, like a device that computes one batch at a time.
     for Speed { batch, evaluations_per_second } in trial.speeds {
         let share = evaluations_per_second / (1000.0 * batch as f64);
         assert!((0.5..=1.1).contains(&share), "{batch}: {evaluations_per_second}");
@@ -110,7 +109,7 @@ fn one_failing_evaluator_of_several_ends_the_trial() {
     assert_eq!(trial.failure.unwrap().0, 1);
 }
 
-/// Returns the trials, by depth, of a device with the given times for computing a batch and for its transfers.
+/// Returns trials by depth for a device with these times for computing and transferring a batch.
 fn overlapped(compute_us: u64, bring_us: u64) -> impl FnMut(usize) -> Trial {
     move |depth| {
         let batch_us = compute_us.max((compute_us + bring_us) / depth as u64);

@@ -9,19 +9,19 @@ use super::request::Request;
 use super::schedule::{Flight, Portion, Schedule, Step};
 use super::{Load, Shared};
 
-/// The thread that owns a device. It makes every call to the device; dropping it, also by a panic, answers every
-/// request and frees the weights.
+/// The thread that owns a device and makes every device call. Dropping it, even by a panic, completes every request
+/// with an error and frees the weights.
 pub(super) struct DeviceThread<D: Device> {
-    // Fields are dropped in this order: batches, then the weights that they use, then the device.
+    // Fields are dropped in this order: batches, then the weights in use, then the device.
     in_flight: VecDeque<Batch<D>>,
     weights: HashMap<u64, D::Weights>,
     device: D,
     schedule: Schedule,
-    /// The requests without a complete answer, by their number.
+    /// Requests without a complete answer, by number.
     requests: HashMap<u64, Request<D>>,
     /// Parts of requests that are not in flight.
     queue: Queue,
-    /// Requests whose answer is complete and not sent yet.
+    /// Requests with a complete answer that is not sent yet.
     finished: Vec<Request<D>>,
     numbers: u64,
     clock: Box<dyn Fn() -> Instant + Send>,
@@ -38,7 +38,7 @@ struct Batch<D: Device> {
     submitted: Duration,
 }
 
-/// The end of the thread: the engine was dropped.
+/// The engine was dropped, so the thread must stop.
 struct Closed;
 
 impl<D: Device> DeviceThread<D> {
@@ -60,7 +60,7 @@ impl<D: Device> DeviceThread<D> {
     pub(super) fn run(mut self) {
         loop {
             if let Err(Closed) = self.receive() {
-                // What the device has begun is completed; waiting requests fail when `self` is dropped.
+                // Batches on the device are completed; waiting requests fail when `self` is dropped.
                 while !self.in_flight.is_empty() && self.collect().is_ok() {}
                 self.wake();
                 self.end("its engine was stopped");
@@ -74,7 +74,7 @@ impl<D: Device> DeviceThread<D> {
         }
     }
 
-    /// Takes all messages.
+    /// Takes all messages from the inbox.
     fn receive(&mut self) -> Result<(), Closed> {
         let (requests, loads, unloads) = {
             let mut inbox = self.shared.inbox();
@@ -95,14 +95,14 @@ impl<D: Device> DeviceThread<D> {
         }
         for Load { number, prepared, reply } in loads {
             let loaded = self.device.load(prepared).map(|weights| drop(self.weights.insert(number, weights)));
-            // If the caller is gone, its version will be, too.
+            // If the caller is gone, the version will be unloaded too.
             let _ = reply.send(loaded);
         }
         self.schedule.depth = self.shared.in_flight.load(Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes one step of the schedule; fails if the device does.
+    /// Takes one step of the schedule; fails if the device fails.
     fn turn(&mut self) -> Result<(), String> {
         let (version, waiting) = self.queue.next(self.schedule.target(), self.schedule.depth);
         let flights: Vec<Flight> = self.in_flight.iter().map(|batch| batch.flight).collect();
@@ -130,7 +130,7 @@ impl<D: Device> DeviceThread<D> {
         Ok(())
     }
 
-    /// Submits a batch of a version. If it does not fit into the memory, its requests wait again, for a smaller one.
+    /// Submits a batch of a version. If the memory is too small, the requests wait again, for a smaller batch.
     fn submit(&mut self, version: u64, portion: Portion) -> Result<(), String> {
         let begun = self.now();
         let parts = self.queue.take(version, portion.positions);
@@ -164,7 +164,7 @@ impl<D: Device> DeviceThread<D> {
         }
     }
 
-    /// Waits for the oldest batch and copies its logits to the requests.
+    /// Waits for the oldest batch and copies the logits to the requests.
     fn collect(&mut self) -> Result<(), String> {
         let Some(Batch { on_device, parts, flight, submitted }) = self.in_flight.pop_front() else { return Ok(()) };
         let size = flight.portion.size;
@@ -217,8 +217,8 @@ impl<D: Device> DeviceThread<D> {
         Ok(())
     }
 
-    /// After a batch of `size` that did not fit into memory, lets its parts wait for a smaller one. Fails for any other
-    /// error, and if there is no smaller size.
+    /// Returns the parts of a batch of `size` that exceeded the memory to the queue, for a smaller batch. Fails for
+    /// any other error, and if there is no smaller size.
     fn try_smaller(&mut self, error: DeviceError, size: usize, parts: Vec<Part>) -> Result<(), String> {
         let reason = match error {
             DeviceError::Failed(reason) => return Err(reason),
@@ -278,13 +278,13 @@ impl<D: Device> DeviceThread<D> {
 
 impl<D: Device> Drop for DeviceThread<D> {
     fn drop(&mut self) {
-        // Without effect if the reason is known.
+        // Without effect if the reason is already set.
         self.end("its thread panicked");
         let (requests, loads) = {
             let mut inbox = self.shared.inbox();
             (std::mem::take(&mut inbox.requests), std::mem::take(&mut inbox.loads))
         };
-        // Answers them, without the lock.
+        // The drop completes them with an error, without the lock.
         drop((requests, loads));
     }
 }

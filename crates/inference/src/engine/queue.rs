@@ -3,18 +3,18 @@ use std::ops::Range;
 
 use super::schedule::Waiting;
 
-/// Positions of one request.
+/// A range of positions of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) request: u64,
-    /// The weights version that answers it.
+    /// The evaluating weights version.
     pub(super) version: u64,
     pub(super) positions: Range<usize>,
-    /// The number of batches with positions that arrived later, submitted before this part.
+    /// Number of batches with later positions that were submitted before this part.
     pub(super) overtaken: usize,
 }
 
-/// The positions that wait for a batch, in the order of arrival. A batch has one version.
+/// Positions waiting for a batch, in order of arrival. A batch has one version.
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<Part>);
 
@@ -23,13 +23,13 @@ impl Queue {
         self.0.push_back(Part { request, version, positions: 0..positions, overtaken: 0 });
     }
 
-    /// Puts parts that were taken back to the front, in their order.
+    /// Returns taken parts to the front, in order.
     pub(super) fn put_back(&mut self, parts: Vec<Part>) {
         parts.into_iter().rev().for_each(|part| self.0.push_front(part));
     }
 
-    /// Returns the version of the next batch, and the waiting positions: the version of the oldest request, unless
-    /// another one fills a batch of `target` first. A request is overtaken by at most `overtaken_max` batches.
+    /// Returns the version of the next batch and the waiting positions: the version of the oldest request, unless
+    /// another version fills a batch of `target` first. At most `overtaken_max` batches overtake a request.
     pub(super) fn next(&self, target: usize, overtaken_max: usize) -> (u64, Waiting) {
         let Some(oldest) = self.0.front() else { return Default::default() };
         let mut versions: Vec<(u64, usize)> = vec![(oldest.version, 0)];
@@ -46,7 +46,7 @@ impl Queue {
         (version, Waiting { together, all, is_overdue })
     }
 
-    /// Takes the first `positions` of a version.
+    /// Takes the first `positions` positions of a version.
     pub(super) fn take(&mut self, version: u64, positions: usize) -> Vec<Part> {
         let (mut taken, mut kept, mut left) = (Vec::new(), VecDeque::new(), positions);
         while let Some(mut part) = self.0.pop_front() {
@@ -74,7 +74,7 @@ mod tests {
     const OLD: u64 = 1;
     const NEW: u64 = 2;
 
-    /// A queue of requests of the given versions and numbers of positions, numbered from 0.
+    /// Returns a queue of requests with these versions and position counts, numbered from 0.
     fn queue(requests: &[(u64, usize)]) -> Queue {
         let mut queue = Queue::default();
         for (request, &(version, positions)) in (0..).zip(requests) {

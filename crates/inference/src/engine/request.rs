@@ -3,7 +3,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use super::{Device, Version};
 use crate::Error;
 
-/// The memory of a request, which travels to the device thread and back.
+/// The memory of a request; travels to the device thread and back.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     /// `[B, C * H * W]`, in the order that the device takes.
@@ -12,7 +12,7 @@ pub(super) struct Buffers {
     pub(super) logits: Vec<f32>,
 }
 
-/// The place where one evaluator waits for the answers to its requests, one at a time.
+/// The channel on which one evaluator waits for answers, one request at a time.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     answer: Mutex<Option<(Result<(), Error>, Buffers)>>,
@@ -36,15 +36,15 @@ impl Reply {
     }
 }
 
-/// Positions of one evaluator. A request that is dropped without an answer, for example because the device thread
-/// panicked, is answered with an error, so that its evaluator never waits for ever.
+/// Positions of one evaluator. A request dropped without an answer, for example after a panic of the device thread,
+/// sends an error, so that the evaluator never waits forever.
 pub(super) struct Request<D: Device> {
     pub(super) version: Arc<Version<D>>,
-    /// The evaluator.
+    /// Number of the evaluator.
     pub(super) caller: u64,
-    /// B: the number of positions.
+    /// B, the number of positions.
     pub(super) positions: usize,
-    /// The number of positions without logits.
+    /// Number of positions without logits.
     pub(super) unanswered: usize,
     pub(super) buffers: Buffers,
     reply: Option<Arc<Reply>>,

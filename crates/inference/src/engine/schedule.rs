@@ -1,36 +1,36 @@
-//! The rule by which a device thread forms batches: which size, and whether to wait for more positions. It is pure:
+//! The batching rule of a device thread: the batch size, and whether to wait for more positions. The rule is pure:
 //! times are arguments, and nothing here waits.
 //!
-//! Evaluating threads take turns: with a depth of two, one third of all games is computed, one third is queued behind
-//! it and one third is searched. The *target* is that third, rounded to a batch size. While the device has work, the
-//! rule waits for the target, because a batch that is full costs less for each position; shortly before the device
-//! would run out of work it submits what waits. It therefore never waits while the device has nothing to do.
+//! Evaluating threads take turns: at a depth of two, one third of all games is being computed, one third is queued
+//! and one third is searching. The *target* is that third, rounded to a batch size. While the device has work, the
+//! rule waits for the target, since a full batch costs less per position. Shortly before the device would run out of
+//! work, it submits the waiting positions. It therefore never waits while the device is idle.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The sizes of batches on a device. Kernels are selected for each size when it is first used, and the selections are
-/// kept for a limited number of sizes, so there are few.
+/// Batch sizes on a device. Kernels are selected at the first use of a size, and the selections are kept for a
+/// limited number of sizes, so there are few.
 pub const BATCH_SIZES: [usize; 12] = [16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096];
 
-/// Up to this size the time of a batch is mostly that of launching its kernels, so padding costs nothing.
+/// Up to this size, kernel launches dominate the time of a batch, so padding costs nothing.
 const PADDED_FREELY_MAX: usize = 64;
-/// The divisor of a larger size that gives its largest padding: a quarter.
+/// Divisor for larger sizes: the padding is at most a quarter of the batch.
 const PADDING: usize = 4;
-/// The weight of the newest batch in the mean duration of its size.
+/// Weight of the latest batch in the mean duration per size.
 const NEWEST: f64 = 0.125;
-/// The share of the expected duration of a batch after which the next one is submitted even if it is not full. The rest
-/// covers variations, and the time to submit.
+/// Share of the expected batch duration after which the next batch is submitted even if it is not full. The rest
+/// covers variations and the time to submit.
 const HOLD: f64 = 0.85;
-/// The number of times that each batch in flight is checked for its end while the rule waits for positions.
+/// Number of completion checks per batch in flight while the rule waits for positions.
 const CHECKS: u32 = 16;
 
 /// A batch to submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Portion {
-    /// The size of the batch, one of the sizes of the device.
+    /// Size of the batch, one of the device's sizes.
     pub(super) size: usize,
-    /// The number of positions in it, at most `size`; the others are padding.
+    /// Number of positions, at most `size`; the rest is padding.
     pub(super) positions: usize,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Portion {
 pub(super) enum Step {
     /// Submit a batch.
     Submit(Portion),
-    /// Wait for requests, but at most until the given time.
+    /// Wait for requests, but at most until this time.
     Hold(Duration),
-    /// Wait for the end of the oldest batch in flight.
+    /// Wait for the oldest batch in flight.
     Await,
-    /// Wait for requests; nothing is in flight and nothing waits.
+    /// Wait for requests: the device is idle and the queue is empty.
     Idle,
 }
 
@@ -51,66 +51,66 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flight {
     pub(super) portion: Portion,
-    /// The time at which the device began with it; `None` while the batches before it are computed.
+    /// Time at which the device started on the batch; `None` while earlier batches are computed.
     pub(super) begun: Option<Duration>,
 }
 
-/// The positions that wait.
+/// Counts of waiting positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Those that can share the next batch, because one weights version answers them.
+    /// Positions that can share the next batch, which one weights version evaluates.
     pub(super) together: usize,
-    /// Those of all versions.
+    /// Positions of all versions.
     pub(super) all: usize,
-    /// True if the oldest of them has waited long enough and must not wait for others.
+    /// True if the oldest position has waited long enough and must not wait longer.
     pub(super) is_overdue: bool,
 }
 
 /// The state of the rule.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// The usable sizes, ascending; never empty.
+    /// Usable sizes, ascending; never empty.
     sizes: Vec<usize>,
-    /// The maximum number of batches in flight.
+    /// Maximum number of batches in flight.
     pub(super) depth: usize,
-    /// The mean duration of a batch, in seconds, by size; `None` after the first one, which selected kernels.
+    /// Mean duration of a batch, in seconds, by size; `None` after the first batch, which selected kernels.
     durations: HashMap<usize, Option<f64>>,
     callers: HashMap<u64, Caller>,
     submitted: u64,
 }
 
-/// An evaluator that sends requests, one at a time.
+/// An evaluator, which sends one request at a time.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
-    /// The number of positions in its last request.
+    /// Number of positions in the last request.
     positions: usize,
-    /// The number of batches submitted before its last request or answer.
+    /// Number of batches submitted before the last request or answer.
     seen: u64,
 }
 
 impl Schedule {
-    /// Creates the rule for batches of the given sizes, ascending, of which there is at least one.
+    /// Creates the rule for batches of `sizes`, ascending and at least one.
     pub(super) fn new(sizes: Vec<usize>, depth: usize) -> Self {
         assert!(!sizes.is_empty() && sizes.is_sorted(), "there are sizes, ascending: {sizes:?}");
         Self { sizes, depth, durations: HashMap::new(), callers: HashMap::new(), submitted: 0 }
     }
 
-    /// Records a request.
+    /// Records a request of a caller.
     pub(super) fn arrived(&mut self, caller: u64, positions: usize) {
         self.callers.insert(caller, Caller { positions, seen: self.submitted });
     }
 
-    /// Records the answer to a request, from which on its caller prepares the next one.
+    /// Records the answer to a request; the caller then prepares the next request.
     pub(super) fn answered(&mut self, caller: u64) {
         if let Some(caller) = self.callers.get_mut(&caller) {
             caller.seen = self.submitted;
         }
     }
 
-    /// Records a submission.
+    /// Records a submission, and forgets inactive callers.
     pub(super) fn submitted(&mut self) {
         self.submitted += 1;
-        // A caller that has not been seen for several rounds is blocked elsewhere or no longer exists.
+        // A caller absent for several rounds is blocked elsewhere or no longer exists.
         let (submitted, rounds) = (self.submitted, 4 + 2 * (self.depth as u64 + 1));
         self.callers.retain(|_, caller| submitted - caller.seen <= rounds);
     }
@@ -123,26 +123,25 @@ impl Schedule {
             return;
         };
         *mean = match *mean {
-            // After a much shorter batch the earlier ones were disturbed, and the device would run out of work.
+            // After a much shorter batch, the earlier durations were disturbed, and the device would run out of work.
             Some(mean) if seconds > mean / 2.0 => Some(mean + NEWEST * (seconds - mean)),
             _ => Some(seconds),
         };
     }
 
-    /// Excludes batches of `size` and larger ones, because memory is too small for them. Returns false if no size would
-    /// be left.
+    /// Excludes batches of at least `size`, because memory is too small. Returns false if no size would remain.
     pub(super) fn exclude_from(&mut self, size: usize) -> bool {
         let kept = self.sizes.iter().filter(|&&kept| kept < size).count();
         self.sizes.truncate(kept.max(1));
         kept > 0
     }
 
-    /// The largest usable size.
+    /// Returns the largest usable size.
     pub(super) fn largest(&self) -> usize {
         self.sizes.last().copied().expect("sizes are never empty")
     }
 
-    /// Returns the next action, given the positions that wait and the batches in flight, oldest first.
+    /// Returns the next action from the waiting positions and the batches in flight, oldest first.
     pub(super) fn next(&self, now: Duration, waiting: Waiting, flights: &[Flight]) -> Step {
         let under_way: usize = flights.iter().map(|flight| flight.portion.positions).sum();
         let Some(oldest) = flights.first() else {
@@ -156,7 +155,7 @@ impl Schedule {
             return Step::Submit(self.portion(waiting.together));
         }
         if is_complete {
-            // No caller can send anything before it is answered.
+            // No caller can send more before an answer.
             return Step::Await;
         }
         let duration = self.durations.get(&oldest.portion.size).copied().flatten().unwrap_or_default();
@@ -167,22 +166,22 @@ impl Schedule {
         if flights.len() == 1 && waiting.all > 0 { Step::Submit(self.portion(waiting.together)) } else { Step::Await }
     }
 
-    /// The number of positions for which the rule waits while the device has work.
+    /// Returns the number of positions for which the rule waits while the device has work.
     pub(super) fn target(&self) -> usize {
         let population = self.population();
         let share = population / (self.depth + 1);
         let nearest = self.sizes.iter().rev().min_by_key(|size| size.abs_diff(share)).copied();
-        // A batch smaller than a request would cut each of them.
+        // A batch smaller than a request would split every request.
         let request = population.div_ceil(self.callers.len().max(1));
         nearest.unwrap_or(1).max(self.at_least(request).unwrap_or(self.largest()))
     }
 
-    /// The number of positions in one request of each caller.
+    /// Returns the number of positions in one request of each caller.
     fn population(&self) -> usize {
         self.callers.values().map(|caller| caller.positions).sum()
     }
 
-    /// The batch to form when `waiting` positions, at least one, wait.
+    /// Returns the batch to form from `waiting` positions, at least one.
     fn portion(&self, waiting: usize) -> Portion {
         let full = |size| Portion { size, positions: size };
         let target = self.target();
@@ -212,7 +211,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A schedule of `callers` threads of `positions` positions each, whose batches take 10 ms.
+    /// Returns a schedule for `callers` threads with `positions` positions each, and batches of 10 ms.
     fn schedule(depth: usize, callers: u64, positions: usize) -> Schedule {
         let mut schedule = Schedule::new(BATCH_SIZES.to_vec(), depth);
         (0..callers).for_each(|caller| schedule.arrived(caller, positions));
