@@ -7,13 +7,12 @@ use service::ConfigError;
 
 use crate::config::InferenceSection;
 
-/// The largest batches at which engines are compared if no batch size is configured.
+/// Maximum batches for comparing engines if no batch size is configured.
 const MEASURED_BATCH_MAX: BatchMax = BatchMax { cpu: 1024, accelerator: 4096 };
-/// The number of threads with an accelerator: each has at most one batch in flight, and another one forms the next
-/// batch.
+/// Number of threads with an accelerator: each has at most one batch in flight, and one more forms the next batch.
 const ACCELERATOR_THREADS: usize = inference::DEPTH_MAX + 1;
 
-/// Chooses the configured engine, or the fastest on its device.
+/// Chooses the configured engine, or the fastest engine on the device.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that this build or machine cannot satisfy.
@@ -26,7 +25,7 @@ pub(crate) fn choose(section: &InferenceSection) -> Result<Chosen, ConfigError> 
         device: section.device,
         precision: section.precision,
         kernel: section.kernel,
-        // Calibration would change the answer to the same request over time.
+        // Calibration would change the result of the same request over time.
         calibration: Calibration::Off,
         threads,
         batch_max: match section.batch_max {

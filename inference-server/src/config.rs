@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
-/// The maximum number of threads, more than any machine has cores.
+/// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// The maximum batch size; larger batches gain nothing on any device.
+/// Maximum batch size; larger batches gain nothing on any device.
 const BATCH_MAX: usize = 16_384;
-/// The maximum number of versions, each of which keeps all its weights in memory.
+/// Maximum number of versions, each of which keeps all weights in memory.
 const VERSIONS_MAX: usize = 64;
-/// The maximum queue delay; a longer one stalls requests instead of filling batches.
+/// Maximum queue delay, in microseconds; a longer delay stalls requests instead of filling batches.
 const QUEUE_DELAY_US_MAX: u64 = 1_000_000;
-/// The maximum time limits of requests and searches, one hour.
+/// Maximum time limit of requests and searches, in milliseconds: one hour.
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// The maximum number of concurrent searches, each of which occupies a thread.
+/// Maximum number of concurrent searches, each of which occupies a thread.
 const SEARCHES_MAX: usize = 512;
-/// The maximum number of simulations; a tree of more does not fit into the memory of most machines.
+/// Maximum number of simulations; a larger tree does not fit into the memory of most machines.
 const SIMULATIONS_MAX: u32 = 100_000_000;
 
-/// The sections of the run file that this process reads.
+/// The sections of the run file for this process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The run and its game.
+    /// Name, directory and game of the run.
     pub run: RunSection,
     /// The environment in Python, if the game is one.
     pub environment: EnvironmentSection,
-    /// The search settings for clients that request moves.
+    /// Search settings for clients that request moves.
     pub search: SearchSection,
-    /// The settings of this process.
+    /// Settings of this process.
     pub inference: InferenceSection,
     /// The clients that may connect, and the certificates that this process trusts.
     pub security: SecuritySection,
@@ -48,46 +48,46 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InferenceSection {
-    /// The endpoint of the learner for weights, or with `arena.gate` of the arena: `http://127.0.0.1:7002`.
+    /// Endpoint of the learner for weights, or with `arena.gate` of the arena: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// The manifest of a published version (`runs/NAME/weights/v000012.json`), with its weights in the same folder, to
-    /// serve instead of a learner's. If empty, the learner's newest version is served.
+    /// Manifest of a published version (`runs/NAME/weights/v000012.json`), with the weights in the same directory, to
+    /// serve instead of the learner's. If empty, the learner's latest version is served.
     pub weights: String,
-    /// The number of threads that evaluate, one batch each; 0 uses one per core, or four with an accelerator, whose
-    /// engine merges their batches and keeps up to three in flight.
+    /// Number of evaluating threads, one batch each. 0 uses one per core, or four with an accelerator: the engine
+    /// merges the batches and keeps up to three in flight.
     pub threads: usize,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
-    /// of the run; a named device that cannot be used is an error.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the
+    /// network of the run; a named device that cannot be used is an error.
     pub device: DevicePreference,
-    /// The preferred precision: `auto`, `f32` or `bf16`.
+    /// Preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
-    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
-    /// The number of newest weights versions that are served.
+    /// Number of the latest weights versions to serve.
     pub versions_kept: usize,
-    /// The maximum size of weights in bytes; larger weights are rejected.
+    /// Maximum size of weights in bytes; larger weights are rejected.
     pub weights_bytes_max: u64,
-    /// The maximum number of positions in a batch; 0 uses the size that the evaluator prefers.
+    /// Maximum number of positions in a batch; 0 uses the evaluator's preferred size.
     pub batch_max: usize,
-    /// The time for which a request may wait for others to share its batch while an evaluator is free, in microseconds.
+    /// Time that a request may wait for more requests to share a batch while an evaluator is free, in microseconds.
     pub queue_delay_us: u64,
-    /// The maximum number of positions in the queue; further requests are rejected.
+    /// Maximum number of positions in the queue; further requests are rejected.
     pub waiting_positions_max: usize,
-    /// The time limit of a request whose client sets none, in milliseconds.
+    /// Time limit of requests without a limit from the client, in milliseconds.
     pub timeout_ms: u64,
-    /// The number of positions in the cache of the fast path; 0 disables it.
+    /// Number of positions in the cache of the fast path; 0 disables it.
     pub cache_positions: usize,
-    /// The maximum number of unanswered requests of a client of the fast path.
+    /// Maximum number of unanswered requests per client of the fast path.
     pub requests_max: usize,
-    /// The maximum number of clients of the fast path.
+    /// Maximum number of clients of the fast path.
     pub streams_max: usize,
-    /// The maximum number of open connections.
+    /// Maximum number of open connections.
     pub connections_max: usize,
-    /// The maximum number of concurrent searches.
+    /// Maximum number of concurrent searches.
     pub searches_max: usize,
-    /// The maximum number of simulations of one search.
+    /// Maximum number of simulations in one search.
     pub simulations_max: u32,
-    /// The time limit of one search, in milliseconds.
+    /// Time limit of one search, in milliseconds.
     pub search_ms_max: u64,
 }
 
@@ -100,7 +100,8 @@ impl Default for InferenceSection {
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,
-            // Actors finish searches with the previous version; clients that compare versions request a specific one.
+            // Actors finish searches with the previous version; clients that compare versions request a specific
+            // version.
             versions_kept: 4,
             weights_bytes_max: 1 << 30,
             batch_max: 0,
@@ -109,7 +110,7 @@ impl Default for InferenceSection {
             // Two cores evaluate this many positions of a small network in some tenths of a second.
             waiting_positions_max: 16_384,
             timeout_ms: 10_000,
-            // The same as for an actor: about 25 MB in Connect Four.
+            // Same as for an actor: about 25 MB in Connect Four.
             cache_positions: 250_000,
             requests_max: 64,
             streams_max: 1024,
@@ -124,7 +125,7 @@ impl Default for InferenceSection {
 /// The source of weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A learner, by its endpoint.
+    /// A learner at this endpoint.
     Learner(String),
     /// A file: the path of the manifest.
     File(PathBuf),
@@ -133,18 +134,18 @@ pub enum Source {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The game.
+    /// The served game.
     pub game: GameKind,
     /// The source of weights.
     pub source: Source,
-    /// The search settings for clients that request moves.
+    /// Search settings for clients that request moves.
     pub search: SearchSettings,
-    /// The settings of this process, in range.
+    /// Settings of this process, in range.
     pub inference: InferenceSection,
 }
 
 impl Config {
-    /// Checks the configuration.
+    /// Validates the configuration.
     ///
     /// # Errors
     /// [`ConfigError`] names the first invalid key.

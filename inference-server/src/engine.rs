@@ -1,8 +1,8 @@
-//! The evaluating threads, and the queue before them; the only place where they interact with tokio.
+//! The evaluating threads and the queue in front of them; the only place where they interact with tokio.
 //!
-//! The holder of a [`Handle`] sends requests; requests of all connections wait in one queue, and an idle thread takes
-//! those that share a batch. A request holds the version that answers it, so newer weights do not affect it. Start with
-//! [`Handle::evaluate`].
+//! The holder of a [`Handle`] sends requests. Requests from all connections wait in one queue, and an idle thread
+//! takes requests that share a batch. A request holds the evaluating version, so later weights do not affect it.
+//! Start with [`Handle::evaluate`].
 
 mod counts;
 
@@ -28,61 +28,61 @@ use crate::versions::{Version, Versions};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The interval between scans of the queue for requests without a receiver.
+/// Interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A thread whose batch takes this long has stalled: the first batch on an accelerator takes seconds.
+/// Time after which a thread with a batch counts as stalled: the first batch on an accelerator takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
 
-/// Weights versions after the newest that a request may wait for. More than one, since a server that loads a version
-/// while others are published skips those between.
+/// Number of versions beyond the latest that a request may wait for. More than one, since a server that loads a
+/// version while others are published skips the versions between.
 const VERSIONS_AHEAD_MAX: u64 = 16;
 
-/// Positions to evaluate, and their deadline.
+/// Positions to evaluate, with a deadline.
 #[derive(Debug, Clone)]
 pub struct EvalRequest {
-    /// The client: each client gets the same share of every batch.
+    /// Number of the client: every client gets the same share of every batch.
     pub client: u64,
-    /// The weights version that must answer; `None` means the newest. One of the next few versions is waited for, at
-    /// most for the configured time.
+    /// Required weights version; `None` is the latest. The request waits for one of the next few versions, at most
+    /// for the configured time.
     pub version: Option<u64>,
-    /// The positions, at least one.
+    /// Positions, at least one.
     pub batch: Arc<Batch>,
-    /// The deadline of the answer; `None` means the configured one.
+    /// Deadline of the answer; `None` is the configured time limit.
     pub deadline: Option<Instant>,
 }
 
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The weights version that answered.
+    /// Evaluating weights version.
     pub version: u64,
-    /// The predictions, in the order of the batch.
+    /// Predictions, in batch order.
     pub predictions: Predictions,
-    /// The time in the queue.
+    /// Time in the queue.
     pub queued: Duration,
-    /// The duration of its batch.
+    /// Duration of the batch.
     pub computed: Duration,
 }
 
-/// The game and the versions that are served.
+/// The game and the served versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The name of the game, which is also that of the model.
+    /// Name of the game, which is also the name of the model.
     pub game: String,
-    /// The shape of an observation.
+    /// Shape of an observation.
     pub shape: ObservationShape,
-    /// A: the number of actions.
+    /// A, the number of actions.
     pub actions: usize,
-    /// The weights versions that are served, ascending.
+    /// Served weights versions, ascending.
     pub versions: Vec<u64>,
-    /// The newest of the versions.
+    /// Latest of the versions.
     pub newest: u64,
-    /// The maximum number of positions in a batch.
+    /// Maximum number of positions in a batch.
     pub batch_max: usize,
-    /// The maximum number of positions in a request.
+    /// Maximum number of positions in a request.
     pub positions_max: usize,
-    /// The human-readable name of the evaluator.
+    /// Human-readable name of the evaluator.
     pub evaluator: Arc<str>,
 }
 
@@ -149,7 +149,7 @@ impl Handle {
         }
     }
 
-    /// Queues a request and waits for its answer. Dropping the future removes the request from the queue.
+    /// Queues a request and waits for the answer. Dropping the future removes the request from the queue.
     ///
     /// # Errors
     /// [`Rejection`] if there is no answer.
@@ -157,8 +157,8 @@ impl Handle {
         self.evaluate_with(None, request).await
     }
 
-    /// Evaluates as [`evaluate`](Self::evaluate) does, with the given weights, if any, whatever version the request
-    /// names.
+    /// Evaluates like [`evaluate`](Self::evaluate), but with the given weights, if any, in place of the requested
+    /// version.
     pub(crate) async fn evaluate_with(
         &self,
         version: Option<Arc<Version>>,
@@ -202,7 +202,7 @@ impl Handle {
         }
     }
 
-    /// Returns the version that a request for `positions` names, and waits for it if it is one of the next to come.
+    /// Returns the version for a request of `positions` positions; waits if the version is among the next to come.
     async fn version(
         &self,
         wanted: Option<u64>,
@@ -212,15 +212,15 @@ impl Handle {
         let versions = &self.shared.versions;
         let Some(wanted) = wanted else { return versions.newest().ok_or(Rejection::NoModel) };
         let mut newest = versions.watch();
-        // A client's own deadline may be years away.
+        // The deadline of a client may be years away.
         let deadline = deadline.min(Instant::now() + self.shared.timeout);
         let mut reserved = None;
         loop {
             if let Some(version) = versions.get(wanted) {
                 return Ok(version);
             }
-            // An older version will not be loaded again, and one far ahead may never come. Before the first one any
-            // may.
+            // An older version will not be loaded again, and a version far ahead may never come. Before the first
+            // version, any may come.
             let newest_version = *newest.borrow_and_update();
             let may_come = newest_version.is_none_or(|newest| wanted > newest && wanted - newest <= VERSIONS_AHEAD_MAX);
             if may_come && reserved.is_none() {
@@ -245,7 +245,7 @@ impl Handle {
         self.shared.state.lock().queue.set_batch_max(batch_max);
     }
 
-    /// Returns the version that answers a request for `number`, or for the newest; `None` if it is not served now.
+    /// Returns the version `number`, or the latest for `None`; `None` if it is not served now.
     pub(crate) fn resident(&self, number: Option<u64>) -> Option<Arc<Version>> {
         match number {
             Some(number) => self.shared.versions.get(number),
@@ -253,12 +253,12 @@ impl Handle {
         }
     }
 
-    /// The keys of the served weights.
+    /// Returns the keys of the served weights.
     pub(crate) fn keys(&self) -> Vec<u64> {
         self.shared.versions.keys()
     }
 
-    /// Stops the threads and rejects the waiting requests.
+    /// Stops the threads and rejects waiting requests.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
         state.is_draining = true;
@@ -269,7 +269,7 @@ impl Handle {
     }
 }
 
-/// The positions of a request whose version has not arrived: they count as waiting until this is dropped.
+/// The positions of a request for a version that has not arrived: they count as waiting until this is dropped.
 struct Reservation<'a> {
     shared: &'a Shared,
     positions: usize,
@@ -315,7 +315,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the next batch; `None` when the engine drains.
+    /// Waits for the next batch; `None` once the engine drains.
     fn take(&self) -> Option<(Vec<Request<Waiting>>, Reason)> {
         let mut state = self.state.lock();
         loop {
@@ -355,8 +355,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires if one of
-    /// them ends for any other reason.
+    /// Starts one thread per evaluator in `queue.evaluators`; all threads stop when the handle drains. `drain` fires
+    /// if a thread stops for any other reason.
     pub(crate) fn start(
         versions: Arc<Versions>,
         queue: QueueSettings,
@@ -371,7 +371,7 @@ impl Engine {
         let shared = Arc::new(Shared { versions, state, wake, begun, timeout });
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
-            // If one thread ends, the process drains: running with fewer threads would hide a bug.
+            // If one thread stops, the process drains: running with fewer threads would hide a bug.
             let (shared, ends_together) = (Arc::clone(&shared), drain.token().drop_guard());
             let beats = health.heartbeat("evaluate", STALLED_AFTER);
             let work = move || {
@@ -387,7 +387,7 @@ impl Engine {
 
     /// Waits for all threads, after [`Handle::drain`].
     pub(crate) fn join(self) -> anyhow::Result<()> {
-        // All threads are joined, even if the first one panicked.
+        // All threads are joined, even if the first panicked.
         let joined: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         ensure!(joined.iter().all(Result::is_ok), "an evaluating thread panicked");
         Ok(())
@@ -439,7 +439,7 @@ impl Evaluating {
         }
     }
 
-    /// Sends each request its part of the predictions.
+    /// Sends each request the corresponding part of the predictions.
     fn answer(&mut self, waiting: Vec<Waiting>, version: &Version, begun: Duration, computed: Duration) {
         let mut next = 0;
         let is_alone = waiting.len() == 1;

@@ -1,7 +1,7 @@
-//! The inference service: converts requests, calls the engine and converts answers. [`proto::inference::order`] defines
-//! the legal order of messages.
+//! The inference service: converts requests, calls the engine and converts answers. [`proto::inference::order`]
+//! defines the legal order of messages.
 //!
-//! Streams are driven by the connection that reads them; no task is spawned, so no work outlives its client.
+//! The connection that reads a stream also drives it. No task is spawned, so no work outlives the client.
 
 mod cached;
 mod evaluate;
@@ -29,10 +29,10 @@ use evaluate::{EvaluateStream, OpenStream};
 #[cfg(test)]
 mod tests;
 
-/// A stream of answers, in the type that tonic expects.
+/// A response stream of the type that tonic expects.
 pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The gRPC service that evaluates with an engine.
+/// The gRPC service, which evaluates with an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct InferenceService {
     settings: Arc<Settings>,
@@ -134,9 +134,9 @@ impl v1::inference_server::Inference for InferenceService {
     }
 }
 
-/// Returns the client id of single requests in the queue: each connection counts as one client.
+/// Returns the client number for single requests in the queue: each connection counts as one client.
 pub(crate) fn client_of<T>(request: &Request<T>) -> u64 {
-    // The offset separates these ids from those of streams, which count from 0.
+    // The offset separates these numbers from the numbers of streams, which count from 0.
     const OF_CONNECTIONS: u64 = 1 << 63;
     static HASHES: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
     HASHES.get_or_init(RandomState::new).hash_one(request.remote_addr()) | OF_CONNECTIONS

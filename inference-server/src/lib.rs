@@ -1,11 +1,11 @@
-//! Evaluation of positions for other processes with the newest weights: batched requests in, priors and values out.
+//! Evaluates positions for other processes with the latest weights: batched requests in, priors and values out.
 //!
-//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] starts an instance, a [`Running`].
-//! `load` receives weights and `versions` keeps the newest few, which form a [`engine::Model`]. Each call becomes an
-//! [`engine::EvalRequest`] in the one [`queue::Queue`] before the evaluating threads; a [`engine::Handle`] enqueues it
-//! and returns its [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the fast path of actors, analyses
-//! and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with [`start`].
-//! Without the feature `server` there is `config` alone.
+//! [`run`] is the process, which validates a [`Config`] into [`Settings`]; [`start`] starts an instance, a
+//! [`Running`] server. `load` receives weights, and `versions` keeps the latest few, which form an [`engine::Model`].
+//! Each call becomes an [`engine::EvalRequest`] in the single [`queue::Queue`] in front of the evaluating threads; an
+//! [`engine::Handle`] enqueues it and returns an [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the
+//! fast path of actors, analyses and moves, [`open_inference::OpenInference`] the clients of the Open Inference
+//! Protocol. Start with [`start`]. Without the feature `server` there is only `config`.
 
 #[cfg(feature = "server")]
 mod backend;

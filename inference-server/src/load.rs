@@ -1,5 +1,5 @@
-//! Loading of weights: from a learner as it publishes them, or once from a file; each version is built and warmed up
-//! before it is served.
+//! Loads weights, continuously from a learner or once from a file. Each version is built and warmed up before it is
+//! served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Loader {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) spec: Spec,
     pub(crate) threads: usize,
-    /// The number of positions in the largest batch of the warm-up; 0 uses the size that the evaluator prefers.
+    /// Number of positions in the largest warm-up batch; 0 uses the evaluator's preferred size.
     pub(crate) batch_max: usize,
     pub(crate) versions: Arc<Versions>,
     pub(crate) handle: Handle,
@@ -48,7 +48,7 @@ impl Loader {
         subscriber.close().await;
     }
 
-    /// Builds and warms up an evaluator for each thread, and makes the version the newest.
+    /// Builds and warms up an evaluator for each thread, and makes the version the latest.
     pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
         let manifest = evaluators::suited(&published.manifest, &self.spec)?;
         let model = manifest.architecture.model;
@@ -58,7 +58,7 @@ impl Loader {
         );
         let build = |_| self.backend.build(&manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
-        // An engine serves all threads and selects its kernels once.
+        // An engine serves all threads and selects kernels once.
         let warmed = if self.backend.engine_counts().is_some() { 1 } else { evaluators.len() };
         for evaluator in evaluators.iter_mut().take(warmed) {
             self.warm_up(evaluator.as_mut()).context("evaluate with the new weights")?;
@@ -75,15 +75,15 @@ impl Loader {
         Ok(())
     }
 
-    /// The number of positions in the evaluator's largest batch.
+    /// Returns the number of positions in the evaluator's largest batch.
     fn largest(&self, evaluator: &dyn Evaluator) -> usize {
         let attributes = evaluator.attributes();
         let most = if self.batch_max == 0 { attributes.preferred_batch } else { self.batch_max };
         most.clamp(1, attributes.max_batch)
     }
 
-    /// Evaluates a batch of each size: the first batch of a size selects kernels and grows buffers, which should not
-    /// delay a request. This also detects answers that are not finite.
+    /// Evaluates one batch of each size: the first batch of a size selects kernels and grows buffers, which should
+    /// not delay a request. This also detects results that are not finite.
     fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
         let most = self.largest(evaluator);
         let legal: Vec<Action> =
@@ -103,10 +103,10 @@ impl Loader {
     }
 }
 
-/// Reads a published version from the file of its manifest; the weights are in the same folder.
+/// Reads a published version from the manifest file; the weights are in the same directory.
 ///
 /// # Errors
-/// If a file cannot be read, or does not match the manifest.
+/// A file cannot be read, or does not match the manifest.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
     let at = |path: &Path| format!("read {}", path.display());
     let text = std::fs::read(path).with_context(|| at(path))?;

@@ -1,7 +1,6 @@
-//! The metrics of the inference server. Names are listed in `docs/metrics.md`.
+//! Metrics of the inference server. `docs/metrics.md` lists the names.
 //!
-//! The names that begin with `nv_inference` are those of Triton, so that dashboards made for it also work for this
-//! server.
+//! The names with the prefix `nv_inference` are Triton's, so that dashboards for Triton also work for this server.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use inference::EngineCounts;
 use crate::queue::Reason;
 use crate::rejection::{Names, Rejection};
 
-/// Initialises the counters of rare events to zero: if a counter appeared with its first event, no rate would include
+/// Initialises the counters of rare events to zero: if a counter appeared with the first event, no rate would include
 /// that event.
 pub(crate) fn begin() {
     let (none, reason) = (Duration::ZERO, String::new);
@@ -50,7 +49,7 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
     gauge!("zerofleet_inference_versions").set(resident as f64);
 }
 
-/// Publishes the evaluator of a version; that of the newest version is in use.
+/// Publishes the evaluator of a version; the evaluator of the latest version is in use.
 pub(crate) fn evaluator(name: &str, version: u64) {
     gauge!("zerofleet_inference_evaluator", "evaluator" => name.to_owned()).set(version as f64);
     if let Some(device) = evaluators::device_of(name) {
@@ -58,7 +57,7 @@ pub(crate) fn evaluator(name: &str, version: u64) {
     }
 }
 
-/// Copies the counters of the engine of an accelerator.
+/// Copies the engine counters of an accelerator.
 pub(crate) fn engine(counts: &EngineCounts) {
     let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
     counter!("zerofleet_inference_device_batches_total").absolute(batches);
@@ -70,7 +69,7 @@ pub(crate) fn engine(counts: &EngineCounts) {
     }
 }
 
-/// Records a batch that was evaluated, or failed.
+/// Records an evaluated or failed batch.
 pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
     counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(1);
     counter!("zerofleet_inference_batch_positions_total").increment(positions as u64);
@@ -80,7 +79,7 @@ pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
     counter!("nv_inference_compute_infer_duration_us").increment(microseconds(computed));
 }
 
-/// Records a request that was answered.
+/// Records an answered request.
 pub(crate) fn answered(positions: usize, queued: Duration, computed: Duration) {
     counter!("zerofleet_inference_requests_total").increment(1);
     counter!("zerofleet_inference_positions_total").increment(positions as u64);
@@ -95,7 +94,7 @@ pub(crate) fn cached(hits: usize, misses: usize) {
     counter!("zerofleet_inference_cache_misses_total").increment(misses as u64);
 }
 
-/// Records a request that was rejected.
+/// Records a rejected request.
 pub(crate) fn rejected(rejection: &Rejection) {
     add_rejections(rejection, 1);
 }
@@ -106,7 +105,7 @@ fn add_rejections(rejection: &Rejection, number: u64) {
     counter!("nv_inference_request_failure", "reason" => triton).increment(number);
 }
 
-/// Returns the label of the reason for which a batch was dispatched.
+/// Returns the label for the dispatch reason of a batch.
 fn left(reason: Reason) -> &'static str {
     match reason {
         Reason::Full => "full",

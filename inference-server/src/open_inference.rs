@@ -1,9 +1,9 @@
 //! The Open Inference Protocol, for clients of other projects: converts requests, calls the engine and converts
 //! answers.
 //!
-//! The model is the game, and its versions are the weights versions. Tensors are read (`request`) and written
-//! (`response`) by name; `tensors` lists them. A stream is driven by the connection that reads it; no task is spawned,
-//! so requests that a client no longer waits for leave the queue.
+//! The model is the game, and the model versions are the weights versions. Tensors are read (`request`) and written
+//! (`response`) by name; `tensors` lists them. The connection that reads a stream also drives it. No task is spawned,
+//! so abandoned requests of a client leave the queue.
 
 mod description;
 mod request;
@@ -28,14 +28,14 @@ use crate::rejection::Rejection;
 use request::InferInputs;
 use statistics::Statistics;
 
-/// The number of requests of one stream that are computed concurrently; further ones wait in its window. Single
-/// positions of this number fill a batch.
+/// Number of requests on one stream that are computed concurrently; further requests wait in the stream's window.
+/// This many single positions fill a batch.
 const STREAM_IN_FLIGHT_MAX: usize = 64;
 
-/// The header with which a client requests a status instead of an error among the answers of a stream.
+/// Header with which a client requests a status instead of an error among the responses of a stream.
 const STATUS_HEADER: &str = "triton_grpc_error";
 
-/// The parameter that marks, on a stream, the last answer to a request.
+/// Parameter that marks the last response to a request on a stream.
 const FINAL_PARAMETER: &str = "triton_final_response";
 
 /// The gRPC service of the protocol, which evaluates with an engine.
@@ -46,7 +46,7 @@ pub struct OpenInference {
     statistics: Arc<Statistics>,
 }
 
-/// The client of a request, and the deadline of the request.
+/// The client of a request, with the request deadline.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     client: u64,
@@ -95,9 +95,9 @@ impl OpenInference {
         caller: Caller,
         end_on_error: bool,
     ) -> Result<v2::ModelStreamInferResponse, Status> {
-        // After a message that cannot be read, the stream cannot continue.
+        // After an unreadable message, the stream cannot continue.
         let request = request?;
-        // The tensors are omitted because they are not needed again.
+        // The tensors are omitted, since they are not needed again.
         let echo = v2::ModelInferResponse {
             model_name: request.model_name.clone(),
             model_version: request.model_version.clone(),
@@ -182,7 +182,7 @@ impl GrpcInferenceService for OpenInference {
                 async move { service.infer_in_stream(request, caller, end_on_error).await }
             })
             .buffered(STREAM_IN_FLIGHT_MAX);
-        // Earlier requests are answered; then the client receives the reason for the end of the stream.
+        // Earlier requests are answered first; then the client receives the reason why the stream is closed.
         let farewell = futures::stream::once(async move { drain.is_cancelled() })
             .filter_map(async |draining| draining.then(|| Err(Rejection::Draining.into())));
         Ok(Response::new(Box::pin(answers.chain(farewell))))
@@ -203,7 +203,7 @@ impl GrpcInferenceService for OpenInference {
     ) -> Result<Response<v2::ModelStatisticsResponse>, Status> {
         let v2::ModelStatisticsRequest { name, version } = request.into_inner();
         let model = self.engine.model();
-        // An empty name selects every model, even if there is none yet.
+        // An empty name selects every model, even before there is a model.
         if name.is_empty() && model.is_none() {
             return Ok(Response::new(v2::ModelStatisticsResponse::default()));
         }

@@ -1,8 +1,8 @@
-//! The queue before the evaluators: forms batches, and rejects requests whose answer would come too late.
+//! The queue in front of the evaluators: forms batches, and rejects requests that would be answered too late.
 //!
 //! Time is an argument: a [`Duration`] since an instant that the owner chose. The queue itself does not wait, lock or
-//! evaluate; the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start with
-//! [`Queue`].
+//! evaluate; the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start
+//! with [`Queue`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use crate::config::InferenceSection;
 use crate::rejection::Rejection;
 
-/// The rules by which a queue forms batches.
+/// The batching rules of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// The maximum number of positions in a batch. A larger request is evaluated as a separate batch.
+    /// Maximum number of positions in a batch. A larger request becomes a separate batch.
     pub batch_max: usize,
-    /// The time for which a request may wait for others to share its batch while an evaluator is free; with zero it
-    /// does not wait.
+    /// Time that a request may wait for more requests to share a batch while an evaluator is free; with zero it does
+    /// not wait.
     pub delay: Duration,
-    /// The maximum number of waiting positions.
+    /// Maximum number of waiting positions.
     pub waiting_max: usize,
-    /// The number of batches evaluated concurrently.
+    /// Number of batches evaluated concurrently.
     pub evaluators: usize,
 }
 
 impl QueueSettings {
-    /// Returns the settings of the queue for the given number of evaluators.
+    /// Returns the queue settings for `evaluators` evaluators.
     #[must_use]
     pub fn of(section: &InferenceSection, evaluators: usize) -> Self {
         Self {
-            // The value is used until an evaluator reports its preferred size.
+            // Used until an evaluator reports a preferred size.
             batch_max: section.batch_max.max(1),
             delay: Duration::from_micros(section.queue_delay_us),
             waiting_max: section.waiting_positions_max,
@@ -38,31 +38,31 @@ impl QueueSettings {
     }
 }
 
-/// The divisor of the expected wait that yields the margin: a request is accepted if its deadline is later than the
-/// expected wait plus this fraction of it, because batches differ, and answers take time to send.
+/// Divisor of the expected wait that gives the margin: a request is accepted if the deadline is later than the
+/// expected wait plus this fraction of it, since batches differ and answers take time to send.
 const MARGIN: u32 = 2;
 
 /// Positions of one client to evaluate together.
 #[derive(Debug)]
 pub struct Request<T> {
-    /// The client: each client gets the same share of every batch.
+    /// Number of the client: every client gets the same share of every batch.
     pub client: u64,
-    /// The key of the weights that must answer; all requests of a batch have the same one.
+    /// Key of the evaluating weights, equal for all requests of a batch.
     pub weights: u64,
-    /// The number of positions.
+    /// Number of positions.
     pub positions: usize,
-    /// The deadline of the answer.
+    /// Deadline of the answer.
     pub deadline: Option<Duration>,
-    /// The owner's data.
+    /// Data of the owner.
     pub payload: T,
 }
 
-/// The reason for which a batch was dispatched.
+/// The reason for dispatching a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The batch was full: no further request fits.
     Full,
-    /// The oldest of its requests had waited for the maximum time.
+    /// The oldest request had waited for the maximum time.
     Delay,
     /// An evaluator was free, and no request is worth waiting for.
     Idle,
@@ -73,27 +73,27 @@ pub enum Reason {
 pub enum Next<T> {
     /// Evaluate a batch of requests.
     Batch {
-        /// The requests, in the order of their turns; never empty.
+        /// Requests, in turn order; never empty.
         requests: Vec<Request<T>>,
         /// The reason for the dispatch.
         reason: Reason,
     },
-    /// Wait until the given time, or until a request arrives.
+    /// Wait until this time, or until a request arrives.
     Wait(Option<Duration>),
 }
 
-/// A queue of the requests of many clients, served by deficit round robin.
+/// A queue of requests from many clients, served by deficit round robin.
 ///
-/// In deficit round robin (Shreedhar and Varghese 1995) each client may put the same number of positions into a batch,
-/// in whole requests; if its next request is larger than its share, the unused share is kept for its next turn.
+/// In deficit round robin (Shreedhar and Varghese 1995), each client may add the same number of positions to a batch,
+/// in whole requests. A client with a next request larger than the share keeps the unused share for the next turn.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
     clients: HashMap<u64, Client<T>>,
-    /// The clients that have requests, in the order of their turns.
+    /// Clients with requests, in turn order.
     turns: VecDeque<u64>,
     waiting: usize,
-    /// The positions of requests whose weights version has not arrived.
+    /// Positions of requests for weights versions that have not arrived.
     reserved: usize,
     in_flight: usize,
     pace: Pace,
@@ -102,7 +102,7 @@ pub struct Queue<T> {
 #[derive(Debug)]
 struct Client<T> {
     requests: VecDeque<(Duration, Request<T>)>,
-    /// The number of positions the client may put into a batch before the turn of the next client.
+    /// Number of positions that the client may add to a batch before the next client has a turn.
     credit: usize,
 }
 
@@ -114,7 +114,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// The weight of earlier batches when a batch is added, equivalent to an average over about thirty batches.
+    /// Weight of earlier batches when a batch is added; equivalent to an average over about thirty batches.
     const KEPT: f64 = 0.97;
 
     fn add(&mut self, positions: usize, took: Duration) {
@@ -122,7 +122,7 @@ impl Pace {
         self.seconds = self.seconds * Self::KEPT + took.as_secs_f64();
     }
 
-    /// Returns the seconds per position of one evaluator; 0 until a batch was measured.
+    /// Returns the seconds per position of one evaluator; 0 before the first measured batch.
     fn seconds_per_position(self) -> f64 {
         if self.positions > 0.0 { self.seconds / self.positions } else { 0.0 }
     }
@@ -143,7 +143,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Sets the maximum number of positions in a batch from now on.
+    /// Sets the maximum number of positions in later batches.
     pub fn set_batch_max(&mut self, batch_max: usize) {
         self.settings.batch_max = batch_max;
     }
@@ -154,7 +154,7 @@ impl<T> Queue<T> {
         self.settings.batch_max
     }
 
-    /// The number of waiting positions.
+    /// Returns the number of waiting positions.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -170,13 +170,13 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Counts reserved positions no longer.
+    /// Stops counting reserved positions.
     pub fn release(&mut self, positions: usize) {
         self.reserved = self.reserved.saturating_sub(positions);
     }
 
     fn check_room(&self, positions: usize) -> Result<(), Rejection> {
-        // With an empty queue a request of any size is accepted: there would never be more capacity.
+        // An empty queue accepts a request of any size: there would never be more capacity.
         let held = self.waiting + self.reserved;
         if held > 0 && held + positions > self.settings.waiting_max {
             return Err(Rejection::Full { retry_after: self.expected(0) });
@@ -184,7 +184,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the expected wait of a request for `positions` that arrives now; zero until a batch was measured.
+    /// Returns the expected wait for a request of `positions` positions that arrives now; zero before the first
+    /// measured batch.
     #[must_use]
     pub fn expected(&self, positions: usize) -> Duration {
         let ahead = (self.waiting + self.in_flight) as f64 / self.settings.evaluators.max(1) as f64;
@@ -195,7 +196,7 @@ impl<T> Queue<T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// [`Rejection`], with the request, if the queue is full or the answer would be too late.
+    /// [`Rejection`] with the request, if the queue is full or the answer would be too late.
     pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), (Rejection, Request<T>)> {
         if let Err(full) = self.check_room(request.positions) {
             return Err((full, request));
@@ -204,7 +205,7 @@ impl<T> Queue<T> {
         if let Some(deadline) = request.deadline
             && now.saturating_add(expected + expected / MARGIN) > deadline
         {
-            // By then half of the positions ahead of it are evaluated.
+            // By then half of the positions ahead are evaluated.
             return Err((Rejection::Late { expected, retry_after: expected / 2 }, request));
         }
         self.waiting += request.positions;
@@ -217,7 +218,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the next step of a free evaluator. The caller reports each batch as [`done`](Self::done).
+    /// Returns the next step for a free evaluator. The caller reports each batch as [`done`](Self::done).
     pub fn next(&mut self, now: Duration) -> Next<T> {
         let Some(first) = self.first() else { return Next::Wait(None) };
         let (since, weights) = (first.0, first.1.weights);
@@ -238,7 +239,7 @@ impl<T> Queue<T> {
         Next::Batch { requests, reason }
     }
 
-    /// Records that a batch of `positions` has ended after `took`, or that it failed if that is `None`.
+    /// Records that a batch of `positions` took `took`, or failed if `took` is `None`.
     pub fn done(&mut self, positions: usize, took: Option<Duration>) {
         self.in_flight = self.in_flight.saturating_sub(positions);
         if let Some(took) = took {
@@ -246,8 +247,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Removes the requests that have no receiver: those whose deadline has passed, and those for which `is_wanted`
-    /// returns false.
+    /// Removes the requests without a receiver: past the deadline, or `is_wanted` returns false.
     pub fn remove(&mut self, now: Duration, mut is_wanted: impl FnMut(&T) -> bool) -> Vec<Request<T>> {
         let mut removed = Vec::new();
         for client in self.clients.values_mut() {
@@ -265,24 +265,24 @@ impl<T> Queue<T> {
         removed
     }
 
-    /// Removes all requests.
+    /// Removes and returns all requests.
     pub fn clear(&mut self) -> Vec<Request<T>> {
         self.turns.clear();
         self.waiting = 0;
         self.clients.drain().flat_map(|(_, client)| client.requests).map(|(_, request)| request).collect()
     }
 
-    /// The next request in turn order.
+    /// Returns the next request in turn order.
     fn first(&self) -> Option<&(Duration, Request<T>)> {
         self.turns.front().and_then(|id| self.clients.get(id)).and_then(|client| client.requests.front())
     }
 
-    /// Returns the arrival time of the oldest request; those of one client are in order.
+    /// Returns the arrival time of the oldest request; requests of one client are in order.
     fn oldest(&self) -> Option<Duration> {
         self.clients.values().filter_map(|client| client.requests.front()).map(|(since, _)| *since).min()
     }
 
-    /// Takes requests of `weights` for one batch, in turns.
+    /// Takes requests for `weights` into one batch, in turn order.
     fn take(&mut self, weights: u64) -> Vec<Request<T>> {
         let share = (self.settings.batch_max / self.turns.len().max(1)).max(1);
         let (mut taken, mut room) = (Vec::new(), self.settings.batch_max);
@@ -296,7 +296,7 @@ impl<T> Queue<T> {
                     && (request.positions <= room || taken.is_empty())
                 {
                     if request.positions > client.credit {
-                        // The client gets another turn in this batch, as soon as the credit suffices for the first such
+                        // The client gets another turn in this batch, once the credit suffices for the first such
                         // request.
                         let lacks = (request.positions - client.credit).max(share);
                         credit = Some(credit.map_or(lacks, |least| least.min(lacks)));
@@ -312,10 +312,10 @@ impl<T> Queue<T> {
                 break;
             }
         }
-        // Saved credit is for one request that did not fit, not for many later ones, so it is limited to a batch.
+        // Saved credit is for one request that did not fit, not for many later requests, so it is limited to a batch.
         let most = self.settings.batch_max;
         self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
-        // The first client of this batch is the last one in the next.
+        // The first client of this batch is the last of the next batch.
         self.turns.rotate_left(1);
         self.remove_idle_clients();
         taken

@@ -15,9 +15,9 @@ pub enum Rejection {
     /// The requested version is not resident.
     #[error("weights version {version} is not here; those that answer are {resident:?}")]
     UnknownVersion {
-        /// The requested version.
+        /// Requested version.
         version: u64,
-        /// The resident versions.
+        /// Resident versions.
         resident: Vec<u64>,
     },
     /// The positions do not fit the served game, or are too many.
@@ -26,15 +26,15 @@ pub enum Rejection {
     /// The queue is full.
     #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
     Full {
-        /// The delay before the queue may have capacity.
+        /// Delay until the queue may have capacity.
         retry_after: Duration,
     },
     /// The answer would be too late.
     #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
     Late {
-        /// The expected duration until the answer.
+        /// Expected time until the answer.
         expected: Duration,
-        /// The delay before a retry might be in time.
+        /// Delay until a retry may be in time.
         retry_after: Duration,
     },
     /// The deadline passed while the request was waiting.
@@ -51,9 +51,9 @@ pub enum Rejection {
 /// The names of a rejection in metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
-    /// The label of our metric.
+    /// Label in this project's metric.
     pub(crate) label: &'static str,
-    /// The label of Triton's metric.
+    /// Label in Triton's metric.
     pub(crate) triton: &'static str,
     code: Code,
     fast_path: RejectReason,

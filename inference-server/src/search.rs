@@ -1,5 +1,5 @@
-//! Searches for clients that request moves: each search runs rules and tree on its own thread and evaluates through the
-//! shared queue, so that many searches fill batches together.
+//! Searches for clients that request moves: each search runs rules and tree on a separate thread and evaluates
+//! through the shared queue, so that many searches fill batches together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ use crate::config::{InferenceSection, Settings};
 use crate::engine::{Answer, EvalRequest, Handle};
 use crate::rejection::Rejection;
 
-/// The number of leaves of one tree that are evaluated together: enough for a few searches to fill a batch, few enough
-/// to search about as a search with one leaf at a time.
+/// Number of leaves per tree that are evaluated together: enough for a few searches to fill a batch, few enough to
+/// search almost like a search with one leaf at a time.
 const LEAVES_PER_BATCH: usize = 8;
-/// The initial number of simulations between two readings of the clock.
+/// Initial number of simulations between two clock readings.
 const SLICE_MIN: u32 = 32;
-/// The approximate duration of a slice later in the search.
+/// Approximate duration of a slice later in the search.
 const SLICE_TIME: Duration = Duration::from_millis(20);
-/// The number of simulations if neither a number nor a time limit was requested.
+/// Number of simulations if the client requests neither a number nor a time limit.
 const SIMULATIONS_DEFAULT: u32 = 400;
-/// The default interval between the reports of an analysis.
+/// Default interval between the reports of an analysis.
 pub(crate) const INTERVAL_DEFAULT: Duration = Duration::from_millis(250);
-/// The shortest and the longest wait of a search before it retries an evaluation that was rejected under load.
+/// Minimum and maximum wait of a search before it retries an evaluation rejected under load.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
 /// The searches of a server.
@@ -44,7 +44,7 @@ pub(crate) struct Searches {
     drain: CancellationToken,
 }
 
-/// The reports of a search in order; the last one is either finished or an error.
+/// The reports of a search in order; the last report is finished or an error.
 pub(crate) type Reports = mpsc::Receiver<Result<Analysis, Status>>;
 
 impl Searches {
@@ -53,8 +53,8 @@ impl Searches {
         Self { handle, settings, places, drain }
     }
 
-    /// Starts a search, which ends when its reports are dropped. `interval` is the time between reports; with `None`
-    /// there is one report at the end.
+    /// Starts a search, which stops when the reports are dropped. `interval` is the time between reports; `None`
+    /// gives one report at the end.
     pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
         let Settings { game, inference, .. } = &*self.settings;
         let budget = Budget::new(&query, inference)?;
@@ -69,7 +69,7 @@ impl Searches {
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
-        // The channel holds one report for a client that reads slowly; later reports are delayed or skipped.
+        // The channel holds one report for a slow client; later reports are delayed or skipped.
         let (report_sender, reports) = mpsc::channel(1);
         let queue_client = QueueClient {
             handle: self.handle.clone(),
@@ -88,7 +88,7 @@ impl Searches {
         Ok(reports)
     }
 
-    /// Runs a search on its own thread.
+    /// Runs a search on a separate thread.
     fn search<G: Game>(&self, game: G, moves: &Moves, queue_client: QueueClient, ends: Ends) -> Result<(), Status> {
         let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
         let analyst = Analyst::new(game.clone(), position.clone(), &self.settings.search, LEAVES_PER_BATCH);
@@ -98,12 +98,12 @@ impl Searches {
     }
 }
 
-/// The conditions that end a search.
+/// The limits of a search.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     simulations: u32,
     until: Instant,
-    /// The deadline, if a time limit was requested.
+    /// Deadline, if a time limit was requested.
     soft_until: Option<Instant>,
 }
 
@@ -136,7 +136,7 @@ impl Budget {
     }
 }
 
-/// Returns the position after the given moves.
+/// Returns the position after `moves`.
 fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     let mut position = game.start();
     let play = |position: &mut G::Position, field: String, action: Action| {
@@ -173,13 +173,13 @@ struct Search<G: Game> {
     ends: Ends,
 }
 
-/// The limits of a search and the receiver of its reports.
+/// The limits of a search, and the receiver of the reports.
 struct Ends {
     budget: Budget,
     interval: Option<Duration>,
     report_sender: mpsc::Sender<Result<Analysis, Status>>,
     drain: CancellationToken,
-    /// The slot of the search, which is released when it ends.
+    /// The slot of the search, released when the search stops.
     place: OwnedSemaphorePermit,
 }
 
@@ -190,14 +190,14 @@ impl<G: Game> Search<G> {
             Ok(()) => self.report(true).ok_or_else(|| Status::internal("nothing was searched")),
             Err(status) => Err(status),
         };
-        // The slot is released first, because a client may start the next search as soon as it has the last report.
+        // The slot is released first, since a client may start the next search as soon as it has the last report.
         drop(self.ends.place);
         // The caller may have disconnected.
         let _ = self.ends.report_sender.blocking_send(last);
     }
 
     fn search(&mut self) -> Result<(), Status> {
-        // The search is greedy, so no random numbers are drawn.
+        // The search is greedy and draws no random numbers.
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let (mut slice, mut last_report) = (SLICE_MIN, Instant::now());
         loop {
@@ -207,7 +207,7 @@ impl<G: Game> Search<G> {
                 .search_to(target, &mut self.queue_client, &mut rng)
                 .map_err(|error| self.queue_client.status(&error))?;
             let after = self.analyst.simulations();
-            // The search of a proven position ends early.
+            // The search of a proven position stops early.
             if after < target || self.ends.budget.is_over(after) || self.ends.report_sender.is_closed() {
                 return Ok(());
             }
@@ -249,7 +249,7 @@ impl<G: Game> Search<G> {
     }
 }
 
-/// Formats moves in the notation of players.
+/// Formats moves in player notation.
 fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<String> {
     let mut position = position.clone();
     let mut names = Vec::with_capacity(actions.len());

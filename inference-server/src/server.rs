@@ -1,4 +1,4 @@
-//! The process and an instance of the server: starts the parts, serves, drains.
+//! The process, and an instance of the server: starts the parts, serves, drains.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::queue::QueueSettings;
 use crate::versions::Versions;
 use crate::{backend, load, metrics};
 
-/// The HTTP/2 window of a stream of evaluations in bytes: a batch of large boards takes few round trips.
+/// HTTP/2 window for a stream of evaluations, in bytes: a batch of large boards takes few round trips.
 const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
-/// The time limit for streams to end once the server drains; they only need to observe the drain.
+/// Time limit for closing streams once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The body of the process, for [`service::run`].
+/// Runs the process body, for [`service::run`].
 ///
 /// # Errors
-/// The failure that prevented the start or ended the process early, as one chain.
+/// The failure that prevented the start or stopped the process early, as one chain.
 pub fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(serve_evaluations(config, context))
 }
@@ -56,27 +56,27 @@ async fn serve_evaluations(config: Config, context: service::Context) -> anyhow:
 /// A running server.
 #[derive(Debug)]
 pub struct Running {
-    /// The address on which it listens.
+    /// Address on which the server listens.
     pub address: SocketAddr,
-    /// The handle for requests from within the process.
+    /// Handle for requests from within the process.
     pub handle: Handle,
     serving: Task<anyhow::Result<()>>,
 }
 
 impl Running {
-    /// Waits until the server has drained and its threads are joined.
+    /// Waits until the server has drained and the threads are joined.
     ///
     /// # Errors
-    /// The failure that ended the server early.
+    /// The failure that stopped the server early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
 }
 
-/// Serves over loopback without authentication, for a caller that is the only client of the server.
+/// Serves over loopback without authentication, for a caller that is the only client.
 ///
 /// # Errors
-/// If the build does not support the configuration, or the weights cannot be used.
+/// The build does not support the configuration, or the weights cannot be used.
 pub async fn start(
     settings: Settings,
     listener: TcpListener,
@@ -88,7 +88,7 @@ pub async fn start(
 }
 
 /// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights from a file are served when
-/// this returns; a learner's weights are served once they arrive.
+/// this returns, weights from a learner once they arrive.
 pub(crate) async fn start_on(
     settings: Settings,
     Chosen { backend, threads }: Chosen,
@@ -137,10 +137,10 @@ pub(crate) async fn start_on(
     Ok(Running { address, handle, serving })
 }
 
-/// The interval at which the counters of an accelerator's engine become metrics.
+/// Interval at which the engine counters of an accelerator become metrics.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+/// Publishes the engine counters of an accelerator, if there is one, until the drain.
 async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
     while let Some(counts) = backend.engine_counts() {
         metrics::engine(&counts);
@@ -151,7 +151,7 @@ async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
     }
 }
 
-/// Serves until drained; the evaluating threads are stopped when it returns.
+/// Serves until drained; the evaluating threads are stopped when this returns.
 async fn serve(
     settings: Arc<Settings>,
     security: Security,

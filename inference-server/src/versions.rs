@@ -1,4 +1,4 @@
-//! The weights versions that are served: the newest few, each with an evaluator for every thread.
+//! The served weights versions: the latest few, each with an evaluator per thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use weights::Manifest;
 
-/// A served version. It continues to answer for its holders after it was removed from the served ones.
+/// A served version. After removal from the served versions, it still works for current holders.
 pub(crate) struct Version {
     pub(crate) manifest: Manifest,
-    /// The human-readable name of the evaluator.
+    /// Human-readable name of the evaluator.
     pub(crate) name: Arc<str>,
-    /// The evaluator of each thread, which only that thread locks.
+    /// One evaluator per thread; only that thread locks it.
     evaluators: Vec<Mutex<Box<dyn Evaluator>>>,
 }
 
@@ -36,7 +36,7 @@ impl Version {
         self.manifest.version.0
     }
 
-    /// The key of the weights, which differs from that of other weights with the same number.
+    /// Returns the key of the weights, which distinguishes weights with the same version number.
     pub(crate) fn key(&self) -> u64 {
         self.manifest.digest.key()
     }
@@ -50,7 +50,7 @@ impl Version {
         self.manifest.architecture.actions
     }
 
-    /// The evaluator of the given thread.
+    /// Returns the evaluator for a thread.
     pub(crate) fn evaluator(&self, thread: usize) -> &Mutex<Box<dyn Evaluator>> {
         &self.evaluators[thread]
     }
@@ -60,18 +60,18 @@ impl Version {
 #[derive(Debug)]
 pub(crate) struct Versions {
     kept: usize,
-    /// The versions in the order of arrival: the last is the newest, regardless of its number.
+    /// Versions in order of arrival: the last is the latest, regardless of the number.
     shelf: RwLock<VecDeque<Arc<Version>>>,
     newest: watch::Sender<Option<u64>>,
 }
 
 impl Versions {
-    /// Creates a collection for the newest `kept` versions.
+    /// Creates a collection for the latest `kept` versions.
     pub(crate) fn new(kept: usize) -> Self {
         Self { kept, shelf: RwLock::default(), newest: watch::Sender::new(None) }
     }
 
-    /// Adds a version as the newest one.
+    /// Adds a version as the latest.
     pub(crate) fn add(&self, version: Version) {
         let number = version.number();
         let mut shelf = self.shelf.write();
@@ -93,19 +93,19 @@ impl Versions {
         self.shelf.read().iter().find(|version| version.number() == number).cloned()
     }
 
-    /// The numbers of the served versions, ascending.
+    /// Returns the numbers of the served versions, ascending.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.shelf.read().iter().map(|version| version.number()).collect();
         numbers.sort_unstable();
         numbers
     }
 
-    /// The keys of the served weights, in the order of arrival.
+    /// Returns the keys of the served weights, in order of arrival.
     pub(crate) fn keys(&self) -> Vec<u64> {
         self.shelf.read().iter().map(|version| version.key()).collect()
     }
 
-    /// Returns a receiver of the newest version.
+    /// Returns a receiver for the number of the latest version.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<u64>> {
         self.newest.subscribe()
     }

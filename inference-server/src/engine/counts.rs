@@ -4,26 +4,26 @@ use proto::inference::v1::BatchesOfSize;
 
 use crate::queue::Reason;
 
-/// The counters since the start of the process.
+/// Counters since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// The number of answered requests.
+    /// Number of answered requests.
     pub requests: u64,
-    /// The number of positions evaluated for them.
+    /// Number of positions in these requests.
     pub positions: u64,
-    /// The number of batches evaluated for them.
+    /// Number of evaluated batches.
     pub batches: u64,
-    /// The number of requests rejected for reasons other than a failure of the evaluator.
+    /// Number of requests rejected for reasons other than an evaluator failure.
     pub rejected: u64,
-    /// The number of requests for which the evaluator failed.
+    /// Number of requests with an evaluator failure.
     pub failed: u64,
-    /// The sum of the times in the queue.
+    /// Total time in the queue.
     pub queue_time: Duration,
-    /// The sum of the durations of batches.
+    /// Total duration of batches.
     pub compute_time: Duration,
-    /// The batches by their number of positions, rounded up to a power of two; ascending.
+    /// Batches by position count, rounded up to a power of two; ascending.
     pub by_batch_size: Vec<BatchesOfSize>,
-    /// The number of positions that wait now.
+    /// Number of positions waiting now.
     pub waiting_positions: usize,
 }
 
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// Explains the sizes of the batches in a human-readable sentence.
+    /// Explains the batch sizes in a human-readable sentence.
     #[must_use]
     pub fn explain(&self, batch_max: usize) -> String {
         if self.batches == 0 {

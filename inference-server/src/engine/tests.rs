@@ -16,7 +16,7 @@ use crate::versions::{Version, Versions};
 
 pub(crate) const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-/// The manifest of a version whose weights are `seed`.
+/// Returns the manifest of a version with the weights `seed`.
 fn manifest(version: u64, seed: u64) -> Manifest {
     let spec = games::tic_tac_toe::TicTacToe::new().spec().clone();
     let architecture = Architecture {
@@ -45,7 +45,7 @@ fn hashing(version: u64, threads: usize) -> Version {
     of_weights(version, version, threads)
 }
 
-/// A version that answers as [`Hashing`] with this seed, which stands in for the weights.
+/// Returns a version that evaluates like [`Hashing`] with `seed` in place of weights.
 pub(crate) fn of_weights(version: u64, seed: u64, threads: usize) -> Version {
     let evaluators = (0..threads).map(|_| Box::new(Hashing::new(SHAPE, seed)) as Box<dyn Evaluator>);
     Version::new(manifest(version, seed), evaluators.collect())
@@ -84,7 +84,7 @@ pub(crate) fn settings() -> QueueSettings {
     QueueSettings { batch_max: 16, delay: Duration::ZERO, waiting_max: 1000, evaluators: 2 }
 }
 
-/// Creates a batch of positions that differ with `seed`.
+/// Returns a batch of positions that differ with `seed`.
 fn batch(seed: u32, positions: usize) -> Batch {
     let mut batch = Batch::new(SHAPE);
     for position in 0..positions {
@@ -197,7 +197,7 @@ async fn requests_for_the_next_version_count_towards_the_waiting_positions() {
     let full = |refused: Option<Result<_, Rejection>>| matches!(refused, Some(Err(Rejection::Full { .. })));
     assert!(full(fixture.handle.evaluate(next()).now_or_never()));
     assert!(full(fixture.handle.evaluate(request(batch(1, 1))).now_or_never()));
-    // A client that stops waiting makes room.
+    // A client that stops waiting frees capacity.
     waiting.pop();
     fixture.handle.evaluate(request(batch(1, 1))).await.unwrap();
     fixture.versions.add(hashing(2, 2));
@@ -215,7 +215,7 @@ async fn a_wait_for_a_version_ends_with_the_configured_time_whatever_the_client_
     let deadline = Some(Instant::now() + Duration::from_secs(1_000_000));
     let refused = fixture.handle.evaluate(EvalRequest { version: Some(2), deadline, ..request(batch(1, 1)) }).await;
     assert_eq!(refused.unwrap_err(), Rejection::UnknownVersion { version: 2, resident: vec![1] });
-    // The fixture's time limit of a request, plus what the machine's clock and the test's are apart.
+    // The fixture's time limit of a request, plus the difference between the machine clock and the test clock.
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     fixture.end();
 }

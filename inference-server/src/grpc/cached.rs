@@ -10,7 +10,7 @@ use crate::engine::{self, Answer, Handle};
 use crate::metrics;
 use crate::rejection::Rejection;
 
-/// Answers positions from the cache that all clients share, and evaluates the others.
+/// Serves positions from a cache shared by all clients, and evaluates the rest.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
     pub(super) handle: Handle,
@@ -20,35 +20,35 @@ pub(super) struct Cached {
 #[derive(Debug)]
 struct Memory {
     answers: Cache,
-    /// The hasher of the keys, with a new random seed in every process, so that no client can predict which positions
-    /// collide.
+    /// Hasher of the keys, with a new random seed in every process, so that no client can predict collisions of
+    /// positions.
     hashes: RandomState,
     hits: AtomicU64,
 }
 
 impl Cached {
-    /// Creates a cache of `positions`, or none if that is 0.
+    /// Creates a cache of `positions` positions; none for 0.
     pub(super) fn new(handle: Handle, positions: usize) -> Self {
         let memory = || Memory { answers: Cache::new(positions), hashes: RandomState::new(), hits: AtomicU64::new(0) };
         Self { handle, memory: (positions > 0).then(memory).map(Arc::new) }
     }
 
-    /// The number of positions answered from the cache.
+    /// Returns the number of positions served from the cache.
     pub(super) fn hits(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.hits.load(Ordering::Relaxed))
     }
 
-    /// Returns the answer, and the number of positions answered from the cache; only the other positions are unpacked.
+    /// Returns the answer, and the number of positions from the cache; only the other positions are unpacked.
     pub(super) async fn evaluate(&self, client: u64, request: EvalRequest) -> Result<(Answer, usize), Rejection> {
         let EvalRequest { version, timeout, positions, .. } = request;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // The weights are held from here on: a version that replaces them under the same number answers later requests.
+        // The weights are held from here on: a replacement version with the same number evaluates later requests.
         let held = self.handle.resident(version);
         let evaluate = |batch: Batch| {
             let request = engine::EvalRequest { client, version, batch: Arc::new(batch), deadline };
             self.handle.evaluate_with(held.clone(), request)
         };
-        // A version that is yet to come has no answers.
+        // The cache has no answers for a version yet to come.
         let (Some(memory), Some(held)) = (&self.memory, &held) else {
             return Ok((evaluate(positions.batch(0..positions.count())).await?, 0));
         };
@@ -77,7 +77,7 @@ impl Cached {
     }
 }
 
-/// Merges the cached and the new answers in the order of the positions.
+/// Merges cached and new answers in the order of the positions.
 fn interleave(are_hits: &[bool], known: &Predictions, fresh: &Predictions) -> Predictions {
     let (mut all, mut next_known, mut next_fresh) = (Predictions::new(), 0, 0);
     for &is_hit in are_hits {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::engine::tests::{Fixture, SHAPE, of_weights, settings};
 
-    /// A request for two positions, as the service converts it.
+    /// Returns a request for two positions, as the service converts it.
     fn request(version: u64) -> EvalRequest {
         let game = TicTacToe::new().spec().name.clone();
         let hello = Hello { name: "test".into(), game, shape: SHAPE, actions: 9 };
@@ -129,7 +129,7 @@ mod tests {
     async fn weights_that_replace_others_answer_for_themselves_whatever_their_number() {
         let fixture = Fixture::new(settings());
         let cached = Cached::new(fixture.handle.clone(), 100);
-        // A learner that resumed gives its number again; one whose disk was lost begins with lower ones.
+        // A resumed learner repeats the number; a learner with a lost disk starts again with lower numbers.
         for (number, weights) in [(3, 30), (3, 31), (2, 20), (1, 10), (2, 21)] {
             fixture.versions.add(of_weights(number, weights, 2));
             let mut expected = Predictions::new();

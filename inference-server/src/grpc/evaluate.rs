@@ -15,10 +15,10 @@ use crate::engine::{Answer, Model};
 use crate::metrics;
 use crate::rejection::Rejection;
 
-/// The answer and its number of cache hits, or the reason why there is none.
+/// The answer and the number of cache hits, or the reason for a rejection.
 type Answered = Result<(Answer, usize), Rejection>;
 
-/// The stream of one client: it reads requests and answers each of them, in any order.
+/// The stream of one client: reads requests and answers each, in any order.
 pub(super) struct EvaluateStream {
     pub(super) inbound: Streaming<v1::EvaluateRequest>,
     pub(super) order: EvaluateOrder,
@@ -119,7 +119,7 @@ fn end_span(mut span: Span, answered: &Answered) {
     span.end();
 }
 
-/// Checks that the client's game is the served one.
+/// Checks that the client's game is the served game.
 fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     let requested = (hello.game.as_str(), hello.shape, hello.actions);
     let served = (model.game.as_str(), model.shape, model.actions);
@@ -137,7 +137,7 @@ fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     )))
 }
 
-/// One of the limited number of open streams, which is released when dropped.
+/// A permit for one open stream, released on drop.
 pub(super) struct OpenStream {
     _permit: OwnedSemaphorePermit,
 }

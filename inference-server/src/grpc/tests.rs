@@ -20,10 +20,10 @@ use crate::server::start_on;
 
 mod search;
 
-/// The time limit of every wait.
+/// Time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A server with pseudo-random answers, which are equal for equal positions.
+/// A server with pseudo-random answers, equal for equal positions.
 struct Server {
     running: Running,
     publisher: proto::weights::Publisher,
@@ -44,7 +44,7 @@ fn hello() -> Hello {
     Hello { name: "test".into(), game: spec.name, shape: spec.observation, actions: spec.actions }
 }
 
-/// Returns a version with weights that are never used to build a network.
+/// Returns a version with weights that never build a network.
 fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
     let spec = TicTacToe::new().spec().clone();
     let shape = spec.observation;
@@ -170,7 +170,7 @@ async fn requests_of_many_clients_are_answered_as_the_evaluator_answers() {
     for task in tasks {
         within(task).await.unwrap();
     }
-    // Concurrent requests for a position may be evaluated twice; a later one is not.
+    // Concurrent requests for a position may be evaluated twice; a later request is not.
     let again = batch(0, 1);
     assert_answers(&within(clients[1].evaluate(&again, None, None)).await.unwrap().predictions, &again, 1);
     let stats = server.stats().await;
@@ -187,7 +187,7 @@ async fn a_caller_gets_the_version_it_names_or_the_newest() {
     let client = server.evaluations();
     within(client.up()).await;
     let batch = batch(1, 3);
-    // A version that is not loaded yet is waited for.
+    // A request waits for a version that is not loaded yet.
     let ahead = {
         let (client, batch) = (client.clone(), batch.clone());
         tokio::spawn(async move { client.evaluate(&batch, Some(2), None).await })
@@ -218,7 +218,7 @@ async fn a_client_of_another_game_is_refused_with_the_served_game() {
     server.stop().await;
 }
 
-/// The number of malformed requests: `ZEROFLEET_MALFORMED`, or a small default.
+/// Returns the number of malformed requests: `ZEROFLEET_MALFORMED`, or a small default.
 fn malformed_requests() -> u64 {
     std::env::var("ZEROFLEET_MALFORMED").ok().and_then(|requests| requests.parse().ok()).unwrap_or(200)
 }
@@ -265,7 +265,7 @@ async fn malformed_requests_end_only_their_own_stream() {
     server.stop().await;
 }
 
-/// Returns the status that ends a stream of these messages.
+/// Returns the status that ends a stream of `messages`.
 async fn first_status(server: &Server, messages: Vec<Message>) -> tonic::Status {
     let (requests, receiver) = tokio::sync::mpsc::channel(4);
     let mut messages = messages.into_iter().map(|message| v1::EvaluateRequest { message: Some(message) });

@@ -1,4 +1,4 @@
-//! Describes the model in the terms of the protocol: a game is a model, a weights version is a version of it.
+//! Describes the model in protocol terms: a game is a model, and weights versions are model versions.
 
 use proto::open_inference::v2;
 use tonic::Status;
@@ -7,13 +7,13 @@ use super::request::{self, quoted};
 use super::tensors::{Input, Output, name_of};
 use crate::engine::Model;
 
-/// The protocol's name for the backend.
+/// Protocol name of the backend.
 const PLATFORM: &str = "zerofleet";
 
-/// The extensions of the protocol that are implemented completely.
+/// Completely implemented protocol extensions.
 const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 
-/// Returns the version that a request names, or `None` for the newest.
+/// Returns the requested version; `None` for the latest.
 ///
 /// # Errors
 /// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for text that is not a
@@ -41,7 +41,7 @@ pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result
     Ok((model, Some(number)))
 }
 
-/// Lists versions as `3, 4 and 5`; of a long list, only the newest and the number of older ones.
+/// Lists versions as `3, 4 and 5`; for a long list, only the latest versions and the number of older versions.
 fn listed(versions: &[u64]) -> String {
     const SHOWN_MAX: usize = 8;
     let newest = &versions[versions.len().saturating_sub(SHOWN_MAX)..];
@@ -60,7 +60,7 @@ pub(super) fn server() -> v2::ServerMetadataResponse {
     }
 }
 
-/// The tensors of a model with the batch as their first dimension, of any size.
+/// Returns the tensors of a model, with a batch of any size as the first dimension.
 pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
     let tensor = |name: &str, datatype: &str, dims: Vec<i64>| v2::model_metadata_response::TensorMetadata {
         name: name.to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
     }
 }
 
-/// The tensors without the batch dimension, and the batching of positions.
+/// Returns the tensors without the batch dimension, and the batching of positions.
 pub(super) fn config(model: &Model) -> v2::ModelConfig {
     let input = |input: Input| v2::ModelInput {
         name: input.name().to_owned(),
@@ -113,7 +113,7 @@ pub(super) fn config(model: &Model) -> v2::ModelConfig {
     }
 }
 
-/// The resident versions; empty before the first weights.
+/// Returns the resident versions; empty before the first weights.
 pub(super) fn index(model: Option<&Model>) -> v2::RepositoryIndexResponse {
     let entry = |model: &Model, version: &u64| v2::repository_index_response::ModelIndex {
         name: model.game.clone(),

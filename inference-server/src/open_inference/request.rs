@@ -1,6 +1,6 @@
-//! Decoding of requests: each is checked completely before anything is allocated for it.
+//! Decodes requests, and checks each completely before allocating anything for it.
 //!
-//! Each error names the tensor as the request does: `observations.shape`, `legal[3]`.
+//! Errors name the tensor as in the request: `observations.shape`, `legal[3]`.
 
 use game::Action;
 use inference::Batch;
@@ -13,17 +13,17 @@ use proto::open_inference::v2::{DataType, InferParameter, InferTensorContents, M
 use super::tensors::{Elements, Input, Output, bytes_of, name_of};
 use crate::engine::Model;
 
-/// The maximum number of characters of a client's text that is quoted in a message to it, because a status is a header.
+/// Maximum number of characters quoted from a client's text in a reply, since a status is a header.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// The maximum number of positions of a request. It fits into a message with the widest datatypes, and the engine
-/// accepts it.
+/// Returns the maximum number of positions in a request: a message can hold them in the widest datatypes, and the
+/// engine accepts them.
 pub(super) fn positions_max(model: &Model) -> usize {
     let position = model.shape.len() * size_of::<f32>() + model.actions;
     model.positions_max.min((MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / position.max(1)).max(1)
 }
 
-/// The encoding of tensor contents, in requests and answers.
+/// The encoding of tensor contents, in requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Contents as bytes.
@@ -35,14 +35,14 @@ pub(super) enum Form {
 /// A decoded request.
 #[derive(Debug)]
 pub(super) struct InferInputs {
-    /// The positions, at least one and at most [`positions_max`].
+    /// Positions, at least one and at most [`positions_max`].
     pub(super) batch: Batch,
-    /// The outputs requested, in this order.
+    /// Requested outputs, in this order.
     pub(super) outputs: Vec<Output>,
     pub(super) form: Form,
 }
 
-/// Reads the tensors of a request to `model`.
+/// Reads the tensors of a request for `model`.
 ///
 /// # Errors
 /// [`Invalid`] names the tensor and the problem.
@@ -62,9 +62,9 @@ pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<InferIn
     Ok(InferInputs { batch, outputs, form })
 }
 
-/// Returns the encoding of the contents, after checking that every input has contents and no input is unknown.
+/// Returns the encoding of the contents. Checks that every input has contents and that no input is unknown.
 fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
-    // The number of inputs is checked first, so that excess names need no check.
+    // The number of inputs is checked first, so that surplus names need no check.
     let (inputs, inputs_max) = (request.inputs.len(), Input::ALL.len());
     if inputs > inputs_max {
         return Err(invalid("inputs", format!("has {inputs} tensors, at most {inputs_max}")));
@@ -92,9 +92,9 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     Ok(Form::Raw)
 }
 
-/// Returns the number of positions of an input, at least one, and its elements, as many as its shape requires; `None`
-/// if the request has no such input. `too_many` describes the problem with a number of positions, if any. A number that
-/// it accepts is no more than a model takes, so that no product overflows.
+/// Returns the number of positions in an input, at least one, and the elements, in the number that the shape
+/// requires; `None` if the request lacks the input. `too_many` describes the problem with a number of positions, if
+/// any. An accepted number is within the model's limit, so no product overflows.
 fn tensor<'a>(
     request: &'a ModelInferRequest,
     form: Form,
@@ -170,7 +170,7 @@ fn typed<'a>(
     Ok(elements)
 }
 
-/// Returns the total number of elements of all lists.
+/// Returns the total number of elements in all lists.
 fn held(contents: &InferTensorContents) -> usize {
     let InferTensorContents {
         bool_contents,
@@ -186,7 +186,7 @@ fn held(contents: &InferTensorContents) -> usize {
     bool_contents.len() + integers + fp32_contents.len() + fp64_contents.len() + bytes_contents.len()
 }
 
-/// Returns the flags of the legal actions, `[B, A]`: at least one is set in each position.
+/// Returns the flags of the legal actions, `[B, A]`, with at least one set per position.
 fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec<bool>, Invalid> {
     let flags = match elements {
         Elements::Flags(flags) => flags.to_vec(),
@@ -210,7 +210,7 @@ fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec
 fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model: &Model) -> Result<Batch, Invalid> {
     let stride = model.shape.len();
     let mut batch = Batch::new(model.shape);
-    // Actions are u16 everywhere, so no model has more of them.
+    // Actions are u16 everywhere, so no model has more.
     let all: Vec<Action> = (0..=u16::MAX).take(model.actions).map(Action).collect();
     let mut some = Vec::with_capacity(model.actions);
     for row in 0..positions {
@@ -224,7 +224,7 @@ fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model
             }
         };
         batch.push(actions, |planes| elements.read(row * stride..(row + 1) * stride, planes));
-        // One observation out of bounds could make every answer of its batch useless.
+        // One observation out of bounds could make every result in the batch useless.
         if let Some(index) = batch.observation(row).iter().position(|value| !(0.0..=1.0).contains(value)) {
             let value = batch.observation(row)[index];
             let reason = if value.is_finite() { "is not between 0 and 1" } else { "is not finite" };
@@ -234,7 +234,7 @@ fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model
     Ok(batch)
 }
 
-/// Returns the requested outputs, which are all outputs if none is named.
+/// Returns the requested outputs; all outputs if none is named.
 fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Invalid> {
     if requested.len() > Output::ALL.len() {
         return Err(invalid("outputs", format!("has {} tensors, at most {}", requested.len(), Output::ALL.len())));
@@ -262,7 +262,8 @@ fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Inva
 
 type Parameters = std::collections::HashMap<String, InferParameter>;
 
-/// Rejects shared memory: a client that uses it sends no contents and would wait for output that is never written.
+/// Rejects shared memory: a client with shared memory sends no contents and would wait for output that is never
+/// written.
 fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Invalid> {
     if parameters.contains_key("shared_memory_region") {
         return Err(invalid(tensor, "is in shared memory: there is no such extension here"));
@@ -270,10 +271,10 @@ fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Inv
     Ok(())
 }
 
-/// Returns the timeout of the request in microseconds, if it has one; 0 means no timeout.
+/// Returns the request timeout in microseconds, if there is one; 0 means no timeout.
 ///
 /// # Errors
-/// If the parameter is not a valid number.
+/// The parameter is not a valid number.
 pub(super) fn timeout_us(parameters: &Parameters) -> Result<Option<u64>, Invalid> {
     let Some(InferParameter { parameter_choice }) = parameters.get("timeout") else { return Ok(None) };
     let value = match parameter_choice {
@@ -293,7 +294,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Formats a shape in brackets; a long one is truncated.
+/// Formats a shape in brackets; truncates a long shape.
 fn written(shape: &[i64]) -> String {
     const DIMS_MAX: usize = 8;
     let dims: Vec<String> = shape.iter().take(DIMS_MAX).map(i64::to_string).collect();

@@ -1,4 +1,4 @@
-//! Encoding of answers as tensors.
+//! Encodes predictions as tensors.
 
 use inference::{Batch, Predictions};
 use proto::open_inference::v2::model_infer_response::InferOutputTensor;
@@ -11,7 +11,7 @@ use super::tensors::{Output, dim};
 fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: usize) -> Vec<f32> {
     match output {
         Output::Priors => {
-            // Predictions only have priors of the legal actions.
+            // Predictions have priors of the legal actions only.
             let mut dense = vec![0.0; predictions.len() * actions];
             for (i, row) in dense.chunks_exact_mut(actions).enumerate() {
                 for (action, &prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
@@ -25,7 +25,7 @@ fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: u
     }
 }
 
-/// Writes the requested outputs in the encoding of the inputs. The caller sets the names, the version and the id.
+/// Writes the requested outputs in the encoding of the inputs. The caller sets names, version and id.
 pub(super) fn write(
     predictions: &Predictions,
     batch: &Batch,
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Predictions of two positions with three actions; the middle action of the second position is illegal.
+    /// Returns predictions for two positions with three actions; the middle action of the second position is illegal.
     fn predictions() -> Predictions {
         let mut predictions = Predictions::new();
         predictions.push(&[0.5, 0.25, 0.25], Wdl { win: 0.75, draw: 0.25, loss: 0.0 });

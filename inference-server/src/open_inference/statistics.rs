@@ -1,4 +1,4 @@
-//! The counters of requests, as the protocol defines them.
+//! Request counters as defined by the protocol.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use proto::open_inference::v2::{InferBatchStatistics, InferStatistics, ModelStat
 
 use crate::engine::Counts;
 
-/// The counters specific to this service: the times for decoding and encoding tensors, and the time of the last answer.
+/// Counters specific to this service: times for decoding and encoding tensors, and the time of the last response.
 #[derive(Debug, Default)]
 pub(super) struct Statistics(Mutex<Counters>);
 
@@ -24,7 +24,7 @@ impl Statistics {
         add(&mut self.0.lock().inputs, took);
     }
 
-    /// Adds the time for writing an answer.
+    /// Adds the time for writing a response.
     pub(super) fn written(&self, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counters = self.0.lock();
@@ -32,7 +32,7 @@ impl Statistics {
         counters.last_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Returns the counters so far, over all versions of the model and every service that uses its engine.
+    /// Returns the counters so far, over all versions of the model and all services on the same engine.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
         let Counters { inputs, outputs, last_unix_ms } = *self.0.lock();
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });

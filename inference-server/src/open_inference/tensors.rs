@@ -1,4 +1,4 @@
-//! The tensors of the model, and the encoding of their elements in the protocol.
+//! The tensors of the model, and the element encoding in the protocol.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::engine::Model;
 pub(super) enum Input {
     /// Observations `[B, C, H, W]`, between 0 and 1.
     Observations,
-    /// The legal actions, `[B, A]`. Without it, all are legal.
+    /// Legal actions, `[B, A]`. Without this tensor, all actions are legal.
     Legal,
 }
 
@@ -26,7 +26,7 @@ impl Input {
         }
     }
 
-    /// The datatypes that it accepts; the first is the one in the metadata.
+    /// Returns the accepted datatypes; metadata lists the first.
     pub(super) const fn datatypes(self) -> &'static [DataType] {
         match self {
             Self::Observations => {
@@ -36,7 +36,7 @@ impl Input {
         }
     }
 
-    /// The shape of the tensor without the batch dimension.
+    /// Returns the tensor shape without the batch dimension.
     pub(super) fn dims(self, model: &Model) -> Vec<i64> {
         match self {
             Self::Observations => [model.shape.planes, model.shape.height, model.shape.width].map(dim).to_vec(),
@@ -45,12 +45,12 @@ impl Input {
     }
 }
 
-/// The output tensors of a model, all of them FP32.
+/// The output tensors of a model, all in FP32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     /// Priors `[B, A]` that sum to one over the legal actions; 0 for all others.
     Priors,
-    /// Probabilities of a win, a draw and a loss for the player to move, `[B, 3]`.
+    /// Win, draw and loss probabilities for the player to move, `[B, 3]`.
     Wdl,
     /// Win − loss, in −1 to 1, `[B, 1]`.
     Value,
@@ -67,7 +67,7 @@ impl Output {
         }
     }
 
-    /// The number of elements of one position.
+    /// Returns the number of elements per position.
     pub(super) fn width(self, actions: usize) -> i64 {
         match self {
             Self::Priors => dim(actions),
@@ -77,17 +77,17 @@ impl Output {
     }
 }
 
-/// Converts a size of a model to a dimension: networks and boards are far smaller than the range of any integer type.
+/// Converts a model size to a dimension: networks and boards are far below the range of any integer type.
 pub(super) fn dim(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// Returns the name of a datatype in tensors; configurations write it with a prefix.
+/// Returns the name of a datatype in tensors; configurations use a prefix.
 pub(super) fn name_of(datatype: DataType) -> &'static str {
     datatype.as_str_name().trim_start_matches("TYPE_")
 }
 
-/// Returns the number of bytes of an element in raw contents, for the datatypes of inputs.
+/// Returns the number of bytes per element in raw contents, for input datatypes.
 pub(super) const fn bytes_of(datatype: DataType) -> usize {
     match datatype {
         DataType::TypeFp32 => 4,
@@ -108,9 +108,9 @@ pub(super) enum Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// Converts the elements of `range`, as many as `values` has, to numbers.
+    /// Converts the elements in `range` to floats; `values` has the same length.
     ///
-    /// The range lies within the elements, whose number the caller has checked.
+    /// The caller has checked that the range lies within the elements.
     pub(super) fn read(self, range: Range<usize>, values: &mut [f32]) {
         match self {
             Self::Floats(floats) => values.copy_from_slice(&floats[range]),

@@ -1,4 +1,4 @@
-//! Tests of the service on a live server, with a generated client and evaluators whose answers are known.
+//! Tests of the service on a live server, with a generated client and evaluators with known results.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::versions::{Version, Versions};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
-/// The maximum number of positions in a batch of the engine.
+/// Maximum number of positions in an engine batch.
 const BATCH_MAX: usize = 16;
 const MODEL: &str = "tic_tac_toe";
-/// The time limit of every wait.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A live server on port 0 and a client connected to it. One thread evaluates.
+/// A live server on port 0 with a connected client and one evaluating thread.
 struct Server {
     client: GrpcInferenceServiceClient<Channel>,
     versions: Arc<Versions>,
@@ -57,7 +57,7 @@ impl Server {
         Self { client, versions, engine, handle, drain, serving }
     }
 
-    /// Starts a server of versions 1 and 3, each with a different pseudo-random function.
+    /// Starts a server with versions 1 and 3, each a different pseudo-random function.
     async fn hashing() -> Self {
         let server = Self::without_weights().await;
         for version in [1, 3] {
@@ -95,13 +95,13 @@ impl Server {
     }
 }
 
-/// An evaluator that blocks until it is released, then answers like [`Hashing`].
+/// An evaluator that blocks until released, then works like [`Hashing`].
 struct Held {
     inner: Hashing,
     held: mpsc::Receiver<()>,
 }
 
-/// Creates an evaluator that waits until the sender is dropped.
+/// Returns an evaluator that waits until the sender is dropped.
 fn held(version: u64) -> (mpsc::Sender<()>, Held) {
     let (hold, held) = mpsc::channel();
     (hold, Held { inner: Hashing::new(SHAPE, version), held })
@@ -113,7 +113,7 @@ impl Evaluator for Held {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        // The wait ends with an error when the sender is dropped.
+        // The wait fails when the sender is dropped.
         let _ = self.held.recv();
         self.inner.evaluate(batch, predictions)
     }
@@ -129,7 +129,7 @@ async fn until(condition: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, looking).await.unwrap();
 }
 
-/// Observations that differ with `seed`, and the flags of legal actions, in which `seed % ACTIONS` is never legal.
+/// Returns observations that differ with `seed`, and legal-action flags, in which `seed % ACTIONS` is never legal.
 fn positions(seed: usize, count: usize) -> (Vec<f32>, Vec<bool>) {
     let observations = (0..count * SHAPE.len()).map(|i| ((i + seed) % 7) as f32 / 7.0).collect();
     (observations, (0..count * ACTIONS).map(|i| i % ACTIONS != seed % ACTIONS).collect())
@@ -154,7 +154,7 @@ fn request(seed: usize, count: usize) -> v2::ModelInferRequest {
     }
 }
 
-/// Returns the answers of a version to [`request`]: priors with zeros where illegal, and win, draw, loss.
+/// Returns the results of a version for [`request`]: priors with zeros for illegal actions, and win, draw, loss.
 fn expected(version: u64, seed: usize, count: usize) -> (Vec<f32>, Vec<f32>) {
     let (observations, legal) = positions(seed, count);
     let mut batch = Batch::new(SHAPE);
@@ -270,7 +270,7 @@ async fn a_message_of_very_many_parts_is_refused_before_it_is_taken_apart() {
     server.end().await;
 }
 
-/// Sends all requests on a stream at once; returns the answers and the final status.
+/// Sends all requests on a stream at once; returns the responses and the final status.
 async fn streamed(
     client: &mut GrpcInferenceServiceClient<Channel>,
     requests: Vec<v2::ModelInferRequest>,
@@ -299,7 +299,7 @@ async fn a_stream_answers_in_order_and_shares_batches() {
     let mut client = server.client.clone();
     let requests = (0..300).map(|seed| request(seed, 1)).collect();
     let streaming = tokio::spawn(async move { streamed(&mut client, requests, false).await });
-    // The first batch is being evaluated; all others that may be computed concurrently wait for the next batches.
+    // The first batch is being evaluated; all other concurrent requests wait for the next batches.
     until(|| server.handle.counts().waiting_positions >= STREAM_IN_FLIGHT_MAX - BATCH_MAX).await;
     drop(hold);
     let (answers, end) = streaming.await.unwrap();

@@ -186,7 +186,7 @@ fn every_accepted_request_leaves_the_queue_exactly_once() {
                     deadline: (random(4) == 0).then(|| now + Duration::from_micros(random(2000))),
                     payload: pushed,
                 };
-                // A rejected request does not use up its number.
+                // A rejected request does not use up a number.
                 pushed += usize::from(queue.push(request, now).is_ok());
             }
             _ => {

@@ -12,7 +12,7 @@ fn query(notation: &[&str]) -> SearchQuery {
     SearchQuery { game: None, moves, simulations: Some(300), time: None }
 }
 
-/// The moves to a position in which the player to move has two in the first row.
+/// Moves to a position in which the player to move has two in the first row.
 const WINS: &[u16] = &[0, 3, 1, 4];
 
 fn about_to_win() -> SearchQuery {

@@ -4,7 +4,7 @@ use proto::open_inference::v2::infer_parameter::ParameterChoice;
 
 use super::*;
 
-/// A model with planes of 1×2×2 and three actions, small enough to write out its tensors.
+/// Returns a model with planes of 1×2×2 and three actions, small enough to write out the tensors.
 fn model() -> Model {
     Model {
         game: "tiny".to_owned(),
@@ -33,7 +33,7 @@ fn raw(inputs: Vec<(InferInputTensor, Bytes)>) -> ModelInferRequest {
     ModelInferRequest { inputs, raw_input_contents, ..Default::default() }
 }
 
-/// A valid request of two positions with raw contents; the middle action of the second position is illegal.
+/// Returns a valid request of two positions with raw contents; the middle action of the second position is illegal.
 fn good() -> ModelInferRequest {
     raw(vec![
         (tensor("observations", "FP32", &[2, 1, 2, 2]), floats(&TWO)),
@@ -41,7 +41,7 @@ fn good() -> ModelInferRequest {
     ])
 }
 
-/// The same request with contents as lists.
+/// Returns the same request with contents as lists.
 fn good_typed() -> ModelInferRequest {
     let mut observations = tensor("observations", "FP32", &[2, 1, 2, 2]);
     observations.contents = Some(InferTensorContents { fp32_contents: TWO.to_vec(), ..Default::default() });
@@ -139,7 +139,7 @@ fn requested_outputs_keep_their_order_and_unknown_parameters_are_ignored() {
     assert_eq!(read(&request, &model()).unwrap().outputs, [Output::Value, Output::Priors]);
 }
 
-/// A change to a valid request, the field that the error must name, and a word that it must contain.
+/// A change to a valid request, the field to be named by the error, and a word that the error must contain.
 type Illegal = (fn(&mut ModelInferRequest), &'static str, &'static str);
 
 fn check_refused(good: &ModelInferRequest, cases: &[Illegal]) {
@@ -155,7 +155,7 @@ fn check_refused(good: &ModelInferRequest, cases: &[Illegal]) {
 #[test]
 fn every_illegal_tensor_is_refused_by_name() {
     let cases: &[Illegal] = &[
-        // Names and numbers of tensors.
+        // Names and counts of tensors.
         (|r| r.inputs.clear(), "raw_input_contents", "0 inputs"),
         (
             |r| {
