@@ -1,6 +1,6 @@
 /// Identifies an action by an index below [`Spec::actions`](crate::Spec::actions).
 ///
-/// Passes, swaps and drops are actions like any other. The user interface shows an action in the notation of the game.
+/// Passes, swaps and drops are actions like any other. User interfaces show an action in the notation of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action(pub u16);
 

@@ -1,12 +1,12 @@
 use crate::{Action, Outcome, Player, Spec};
 
-/// Runs N episodes of one environment that advance together; self-play advances all of them by one call.
+/// Runs N episodes of one environment that advance together: a single call advances all episodes of self-play.
 ///
-/// An environment is named by its index below [`len`](Self::len). It is idle until [`begin`](Self::begin) starts its
-/// episode, and idle again once a step has ended or lost the episode. Nothing begins by itself, so the observation
-/// after the last step can still be read, from which a truncated return bootstraps. The implementations are
-/// [`RulesEnvironments`](crate::RulesEnvironments), whose episodes cannot be lost, and the bridge to environments in
-/// Python, whose processes may die, hang or send values that are refused.
+/// An environment is identified by an index below [`len`](Self::len). It is idle until [`begin`](Self::begin) starts
+/// an episode, and idle again once a step has ended or lost the episode. Episodes never start by themselves, so the
+/// observation after the last step, from which a truncated return bootstraps, can still be read. The implementations
+/// are [`RulesEnvironments`](crate::RulesEnvironments), which cannot lose episodes, and the bridge to environments in
+/// Python, where processes may die, hang or send rejected values.
 #[allow(clippy::len_without_is_empty, reason = "there is at least one environment")]
 pub trait Environments: Send {
     /// Returns the constants of the environment.
@@ -15,34 +15,35 @@ pub trait Environments: Send {
     /// Returns N, the number of environments.
     fn len(&self) -> usize;
 
-    /// Begins an episode in each idle environment of `starts`, and replaces `started` with the results, in their order.
-    /// Blocks while no episode is under way and none can begin, so that a caller may begin again at once.
+    /// Starts an episode in each idle environment of `starts`, and replaces `started` with the results, in the same
+    /// order. Blocks while no episode is under way and none can start, so that a caller may retry at once.
     ///
     /// # Errors
-    /// The environments cannot go on.
+    /// The environments cannot continue.
     ///
     /// # Panics
     /// If an environment does not exist, occurs twice or has an episode under way.
     fn begin(&mut self, starts: &[Start], started: &mut Vec<Started>) -> Result<(), EnvironmentsError>;
 
-    /// Takes one action in each environment of `plays`, and replaces `taken` with the results, in their order.
+    /// Takes one action in each environment of `plays`, and replaces `taken` with the results, in the same order.
     ///
     /// # Errors
-    /// The environments cannot go on.
+    /// The environments cannot continue.
     ///
     /// # Panics
     /// If an environment does not exist, occurs twice or has no episode under way.
     fn step(&mut self, plays: &[Play], taken: &mut Vec<Taken>) -> Result<(), EnvironmentsError>;
 
-    /// Writes the observation `[C, H, W]` of the player to move into `values`, overwriting all of it: that of the last
-    /// position once the episode has ended, unspecified values if it was lost or never began.
+    /// Writes the observation `[C, H, W]` of the player to move into `values`, overwriting all of it. After the
+    /// episode, this is the observation of the last position; values are unspecified if the episode was lost or never
+    /// started.
     ///
     /// # Panics
-    /// If the environment does not exist or `values` is not of the length of an observation.
+    /// If the environment does not exist, or `values` does not have the length of an observation.
     fn observe(&self, environment: usize, values: &mut [f32]);
 
-    /// Returns what has to be stored of the observation, so that it can be trained on; `None` if the rules recompute
-    /// it from the seed and the actions.
+    /// Returns the part of the observation to store for training; `None` if the rules recompute observations from the
+    /// seed and the actions.
     fn frame(&self, environment: usize) -> Option<Frame<'_>> {
         let _ = environment;
         None
@@ -54,62 +55,62 @@ pub trait Environments: Send {
     /// Returns the player who chooses the next action. Unspecified once the episode is over.
     fn to_move(&self, environment: usize) -> Player;
 
-    /// Returns true if the action is known to end the episode under way. Environments that cannot find out without
-    /// taking it return false.
+    /// Returns true if the action is known to end the episode under way. Environments that would have to take the
+    /// action to find out return false.
     fn would_end(&self, environment: usize, action: Action) -> bool {
         let _ = (environment, action);
         false
     }
 
-    /// Returns the seed to store with an episode that began from `seed`: 0 if seed 0 begins the same episode.
+    /// Returns the seed to store with an episode that started from `seed`: 0 if seed 0 starts the same episode.
     fn stored_seed(&self, seed: u64) -> u64 {
         seed
     }
 
-    /// Returns the counts of what was lost since the start.
+    /// Returns the counts of losses since the start.
     fn losses(&self) -> Losses {
         Losses::default()
     }
 }
 
-/// Counts what environments outside this process lost since their start.
+/// Counts of losses in environments outside this process since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The processes that died, broke the protocol or did not start.
+    /// Processes that died, broke the protocol or did not start.
     pub processes_died: u64,
-    /// The processes that were killed because they did not answer in time.
+    /// Processes killed for not answering in time.
     pub processes_hung: u64,
-    /// The failures of single environments: exceptions, NaN, wrong shapes.
+    /// Failures of single environments: exceptions, NaN, wrong shapes.
     pub environments_failed: u64,
-    /// The episodes that were under way in either.
+    /// Episodes that were under way in failed processes or environments.
     pub episodes: u64,
 }
 
-/// Requests the begin of an episode.
+/// A request to start an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// The index of the environment.
+    /// Index of the environment.
     pub environment: usize,
-    /// The seed, from which all randomness of the episode follows.
+    /// Seed, which determines all randomness of the episode.
     pub seed: u64,
 }
 
 /// The result of a [`Start`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
-    /// The episode has begun.
+    /// The episode has started.
     Now,
-    /// The environment cannot begin at the moment, because its process is being replaced or its first observation was
-    /// refused. It remains idle; a later start may succeed.
+    /// The environment cannot start an episode now: the process is being replaced, or the first observation was
+    /// rejected. It remains idle; a later start may succeed.
     NotYet,
 }
 
-/// Requests one action of an episode under way.
+/// A request for one action in an episode under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Play {
-    /// The index of the environment.
+    /// Index of the environment.
     pub environment: usize,
-    /// The action; it is legal.
+    /// Legal action.
     pub action: Action,
 }
 
@@ -118,30 +119,30 @@ pub struct Play {
 pub enum Taken {
     /// The action was taken.
     Step {
-        /// The reward of the player who took the action; finite.
+        /// Reward for the player who took the action; finite.
         reward: f32,
-        /// The outcome if the episode is over.
+        /// Outcome if the episode is over.
         outcome: Option<Outcome>,
     },
-    /// The episode is lost with all its steps: its process died or hung, or a value was refused.
+    /// The episode is lost with all steps: the process died or hung, or a value was rejected.
     Lost,
 }
 
-/// The newest part of an observation as its environment sent it: with frame stacking a single frame.
+/// The newest part of an observation as sent by the environment: with frame stacking, a single frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Frame<'a> {
-    /// Values from 0 to 255, of which [`observe`](Environments::observe) makes `[0, 1]`.
+    /// Values from 0 to 255; [`observe`](Environments::observe) scales them to `[0, 1]`.
     Bytes(&'a [u8]),
     /// Finite values, which [`observe`](Environments::observe) leaves unchanged.
     Floats(&'a [f32]),
 }
 
-/// The error of environments that cannot go on.
+/// The error of environments that cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("the environments {environment} cannot go on")]
 pub struct EnvironmentsError {
-    /// The name of the environment.
+    /// Name of the environment.
     pub environment: String,
-    /// The reason.
+    /// The cause.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }

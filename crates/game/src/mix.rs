@@ -1,7 +1,7 @@
-/// Mixes the bits of `key` bijectively: distinct keys have distinct hashes. Used for hashes of positions, for seeds and
-/// for other pseudo-random numbers that are the same on every machine.
+/// Mixes the bits of `key` bijectively: distinct keys have distinct hashes. Used for position hashes, for seeds and
+/// for other pseudo-random numbers that are equal on every machine.
 ///
-/// The finaliser of SplitMix64, Steele et al. 2014.
+/// SplitMix64's finaliser, Steele et al. 2014.
 #[must_use]
 pub const fn mix(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);

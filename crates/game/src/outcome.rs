@@ -1,7 +1,7 @@
 /// Identifies one of at most two players.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Player {
-    /// The player who moves first; the only one in games for one player.
+    /// The player who moves first; the only player in games for one player.
     First,
     /// The player who moves second.
     Second,
@@ -31,15 +31,15 @@ pub enum Outcome {
     Win(Player),
     /// Neither player won.
     Draw,
-    /// An episode scored only by its rewards has ended: no reward would follow.
+    /// An episode scored only by rewards has ended: no reward would follow.
     Finished,
-    /// An episode scored only by its rewards was cut short by a limit of time: rewards would follow, so returns
-    /// bootstrap from the value of the last position.
+    /// An episode scored only by rewards was cut short by a time limit: rewards would follow, so returns bootstrap
+    /// from the value of the last position.
     Truncated,
 }
 
 impl Outcome {
-    /// The number of results for a player: a win, a draw, a loss.
+    /// Number of results for a player: win, draw, loss.
     pub const RESULTS: usize = 3;
 
     /// Returns the value for `player`: 1 for a win, 0 for a draw or a game scored by rewards, −1 for a loss.

@@ -6,13 +6,13 @@ use crate::{Action, Environments, EnvironmentsError, Game, Play, Player, Spec, S
 
 /// Runs N episodes by the rules of a [`Game`].
 ///
-/// A step allocates nothing. Rules that take long can be stepped on several threads; passing a step on to another
-/// thread takes some ten microseconds, in which simple rules play a thousand actions. Environment `i` belongs to shard
+/// A step allocates nothing. Slow rules can be stepped on several threads; passing a step to another thread takes
+/// some ten microseconds, in which simple rules play a thousand actions. Environment `i` belongs to shard
 /// `i % shards`, so that the first environments of a batch also occupy every thread.
 pub struct RulesEnvironments<G: Game> {
     game: G,
     len: usize,
-    /// The first is stepped on the thread of the caller, each of the others on its own.
+    /// The first shard is stepped on the caller's thread, each further shard on a separate thread.
     shards: Vec<Shard<G>>,
     threads: Vec<StepThread<G>>,
 }
@@ -20,7 +20,7 @@ pub struct RulesEnvironments<G: Game> {
 /// The environments of one thread.
 struct Shard<G: Game> {
     episodes: Vec<Episode<G>>,
-    /// The actions of a step; environments are indices into `episodes`.
+    /// Actions of a step; environments are indices into `episodes`.
     plays: Vec<Play>,
     taken: Vec<Taken>,
 }
@@ -39,14 +39,14 @@ enum Phase {
 
 /// A thread that steps one shard at a time. The shard moves there and back.
 struct StepThread<G: Game> {
-    /// `None` only while the thread is being ended.
+    /// `None` only while the thread is being stopped.
     shards: Option<SyncSender<Shard<G>>>,
     stepped: Receiver<Shard<G>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<G: Game> RulesEnvironments<G> {
-    /// Creates `len` idle environments that are stepped on the thread of the caller.
+    /// Creates `len` idle environments that are stepped on the caller's thread.
     ///
     /// # Panics
     /// If `len` is 0.
@@ -55,10 +55,10 @@ impl<G: Game> RulesEnvironments<G> {
         Self::sharded(game, len, 1)
     }
 
-    /// Creates `len` idle environments that are stepped on `threads` threads, of which that of the caller is one.
+    /// Creates `len` idle environments that are stepped on `threads` threads, including the caller's.
     ///
     /// # Errors
-    /// The system starts no more threads.
+    /// The system cannot start more threads.
     ///
     /// # Panics
     /// If `len` or `threads` is 0.
@@ -84,7 +84,7 @@ impl<G: Game> RulesEnvironments<G> {
         Self { len, shards: (0..shards).map(shard).collect(), threads: Vec::new(), game }
     }
 
-    /// Returns the rules.
+    /// Returns the rules of all environments.
     pub fn game(&self) -> &G {
         &self.game
     }
@@ -176,15 +176,15 @@ impl<G: Game> std::fmt::Debug for RulesEnvironments<G> {
     }
 }
 
-/// Returns the seed to store with an episode: 0 if seed 0 begins the same episode. Positions hold the state of their
-/// random generator, so an equal start is that of an equal episode.
+/// Returns the seed to store with an episode: 0 if seed 0 starts the same episode. Positions hold the state of the
+/// random generator, so equal starts imply equal episodes.
 pub fn stored_seed<G: Game>(game: &G, seed: u64) -> u64 {
     if game.start_from(seed) == game.start() { 0 } else { seed }
 }
 
-/// Merges the results of the shards in the order of `plays`.
+/// Merges the shards' results in the order of `plays`.
 fn gather<G: Game>(shards: &mut [Shard<G>], plays: &[Play], taken: &mut Vec<Taken>) {
-    // Reversed, the next result of a shard is its last.
+    // After the reversal, the next result of a shard is the last in the vector.
     for shard in &mut *shards {
         shard.taken.reverse();
     }
@@ -195,7 +195,7 @@ fn gather<G: Game>(shards: &mut [Shard<G>], plays: &[Play], taken: &mut Vec<Take
 }
 
 impl<G: Game> Default for Shard<G> {
-    /// The shard that stands in while the real one is on its thread. It allocates nothing.
+    /// Returns the placeholder for a shard that is on its thread. It allocates nothing.
     fn default() -> Self {
         Self { episodes: Vec::new(), plays: Vec::new(), taken: Vec::new() }
     }
@@ -238,7 +238,7 @@ impl<G: Game> StepThread<G> {
 
     fn send(&self, shard: Shard<G>) {
         let shards = self.shards.as_ref().expect("the thread runs until it is dropped");
-        // A thread ends early only by a panic, which `receive` passes on.
+        // A thread stops early only by a panic, which `receive` passes on.
         let _ = shards.send(shard);
     }
 
@@ -255,7 +255,8 @@ impl<G: Game> Drop for StepThread<G> {
     fn drop(&mut self) {
         self.shards = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was passed on by `receive`, or belongs to a step that was abandoned by a panic.
+            // `receive` has passed on a panic of the thread, or the panic belongs to a step that another panic
+            // abandoned.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-/// The number of players of a game.
+/// Number of players of a game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Players {
     /// One player against the rules.
@@ -7,14 +7,14 @@ pub enum Players {
     Two,
 }
 
-/// The shape of an observation, `[C, H, W]`.
+/// Shape of an observation, `[C, H, W]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObservationShape {
-    /// C: the number of planes.
+    /// C, the number of planes.
     pub planes: usize,
-    /// H: the number of rows.
+    /// H, the number of rows.
     pub height: usize,
-    /// W: the number of columns.
+    /// W, the number of columns.
     pub width: usize,
 }
 
@@ -27,12 +27,12 @@ impl ObservationShape {
     }
 }
 
-/// Determines how an episode is scored.
+/// The scoring of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scoring {
-    /// By its [`Outcome`](crate::Outcome) alone: every reward is 0.
+    /// By the [`Outcome`](crate::Outcome) alone: every reward is 0.
     Outcome,
-    /// By the sum of its rewards, which may have any finite value: every outcome is
+    /// By the sum of rewards, which may have any finite value: every outcome is
     /// [`Finished`](crate::Outcome::Finished) or [`Truncated`](crate::Outcome::Truncated).
     Rewards,
 }
@@ -42,12 +42,12 @@ pub enum Scoring {
 pub enum Dynamics {
     /// A position and an action determine the next position. The first position may still depend on the seed.
     Deterministic,
-    /// The next position also depends on random numbers, which the seed of the episode determines: a search that plays
-    /// actions by the rules would know the future.
+    /// The next position also depends on random numbers, which the seed of the episode determines: a search that
+    /// plays actions by the rules would know the future.
     Stochastic,
 }
 
-/// The range of the values of an observation.
+/// Range of the values in an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservationRange {
     /// Values in `[0, 1]`.
@@ -56,43 +56,43 @@ pub enum ObservationRange {
     Finite,
 }
 
-/// The form in which the observations of an environment are stored, because its rules are not in this program.
+/// The storage format for observations of an environment without rules in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recording {
-    /// The number of frames in an observation, the oldest first. Each frame is stored once.
+    /// Number of frames in an observation, oldest first. Each frame is stored once.
     pub stack: usize,
 }
 
 /// The constants of a game or an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// The name in configurations and trajectories, with the board size if the game has several: `hex-11`.
+    /// Name in configurations and trajectories, with the board size if the game has several: `hex-11`.
     pub name: String,
-    /// The number of players.
+    /// Number of players.
     pub players: Players,
-    /// A: the number of actions, legal or not. Actions are indices below it.
+    /// A, the number of actions, legal or not. Actions are indices below A.
     ///
-    /// Where the actions of a board game name its cells, action `cell · k + direction` is one of the k actions of a
-    /// cell. Cells are numbered row by row from the top left, as in the observation of the player to move, whose H x W
-    /// is the board; actions without a cell, such as a pass or a swap, have the last numbers. A convolutional policy
+    /// If the actions of a board game name cells, action `cell · k + direction` is one of the k actions for a cell.
+    /// Cells are numbered row by row from the top left, as in the observation of the player to move, where H x W is
+    /// the board; actions without a cell, such as a pass or a swap, have the last numbers. A convolutional policy
     /// head depends on this order.
     pub actions: usize,
-    /// The shape of the observation, `[C, H, W]`; `[C, 1, 1]` for a vector.
+    /// Shape of the observation, `[C, H, W]`; `[C, 1, 1]` for a vector.
     pub observation: ObservationShape,
-    /// The range of the observation's values.
+    /// Range of the observed values.
     pub observation_range: ObservationRange,
-    /// The way in which an episode is scored.
+    /// Scoring of an episode.
     pub scoring: Scoring,
-    /// Whether actions have random results.
+    /// Deterministic or random results of actions.
     pub dynamics: Dynamics,
-    /// The form of stored observations; `None` if the rules recompute them from the seed and the actions.
+    /// Storage format of observations; `None` if the rules recompute them from the seed and the actions.
     pub recording: Option<Recording>,
-    /// The maximum number of actions of an episode.
+    /// Maximum number of actions in an episode.
     pub max_plies: usize,
 }
 
 impl Spec {
-    /// Returns the spec of a board game for two players: scored by its outcome, without chance, observed in `[0, 1]`.
+    /// Returns the spec of a board game for two players: scored by the outcome, without chance, observed in `[0, 1]`.
     #[must_use]
     pub fn board(name: String, actions: usize, observation: ObservationShape, max_plies: usize) -> Self {
         Self {

@@ -1,21 +1,21 @@
 use crate::{Action, ObservationShape};
 
-/// Holds a symmetry of a game as permutations, so that tensors and positions are transformed by the same tables.
+/// A symmetry of a game as permutations, so that the same tables transform tensors and positions.
 ///
-/// For planes and cells, element `i` of the image is element `map[i]` of the original; an action `a` of the original is
-/// the action `actions[a]` of the image.
+/// For planes and cells, element `i` of the image is element `map[i]` of the original. Action `a` in the original
+/// becomes action `actions[a]` of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symmetry {
-    /// The source of each plane of the image, `[C]`.
+    /// Source plane of each image plane, `[C]`.
     pub planes: Vec<u16>,
-    /// The source of each cell of the image, `[H · W]`.
+    /// Source cell of each image cell, `[H · W]`.
     pub cells: Vec<u16>,
-    /// The image of each action, `[A]`.
+    /// Image of each action, `[A]`.
     pub actions: Vec<u16>,
 }
 
 impl Symmetry {
-    /// Returns the identity.
+    /// Returns the identity for a shape and a number of actions.
     ///
     /// # Panics
     /// If a dimension exceeds 65,535.

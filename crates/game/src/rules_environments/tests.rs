@@ -1,9 +1,9 @@
-//! Batches of episodes against single ones that the rules play.
+//! Compares batches of episodes with single episodes played by the rules.
 
 use super::*;
 use crate::{Dynamics, Error, ObservationRange, ObservationShape, Outcome, Players, Scoring, Symmetry, mix};
 
-/// An environment whose rewards depend on its seed and its actions. It ends where a draw is divisible by 16, and is
+/// An environment with rewards that depend on the seed and the actions. It ends at a draw divisible by 16, and is
 /// truncated after 20 actions.
 #[derive(Debug, Clone)]
 struct Lottery {
@@ -124,7 +124,8 @@ fn starts(environments: impl IntoIterator<Item = usize>) -> Vec<Start> {
     environments.into_iter().map(|environment| Start { environment, seed: 100 + environment as u64 }).collect()
 }
 
-/// Plays `len` episodes together, in batches of changing size and order, beside the rules; returns the outcomes.
+/// Plays `len` episodes together, in batches of changing size and order, and in parallel by the rules; returns the
+/// outcomes.
 fn play_beside_the_rules(environments: &mut dyn Environments) -> Vec<Outcome> {
     let game = Lottery::new();
     let len = environments.len();
