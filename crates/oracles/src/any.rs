@@ -3,13 +3,13 @@ use games::{AnyPosition, ConnectFour, ConnectFourBoards, GameKind, Hex, Othello,
 
 use crate::{ConnectFourOracle, FullSearch, HexOracle, Oracle, OthelloOracle, planes};
 
-/// The number of last plies of Connect Four that a search of every line plays in milliseconds.
+/// Number of last plies of Connect Four in which a full search takes milliseconds.
 const LATE_PLIES: usize = 14;
 
-/// An oracle of one game behind the positions of any.
+/// An oracle for one game, wrapped for positions of any game.
 struct Behind<O: Oracle> {
     oracle: O,
-    /// Returns the position, if it is one of the game.
+    /// Returns the position, if it belongs to the game.
     of_game: fn(&AnyPosition) -> Option<&O::Position>,
 }
 
@@ -31,7 +31,7 @@ impl<O: Oracle> Oracle for Behind<O> {
     }
 }
 
-/// Wraps an oracle whose game has this name in [`AnyPosition`].
+/// Wraps the oracle of a game with this name in [`AnyPosition`].
 macro_rules! behind {
     ($game:ident, $oracle:expr) => {
         Box::new(Behind {
@@ -44,17 +44,17 @@ macro_rules! behind {
     };
 }
 
-/// Returns the oracle of a game; `None` if the game has none. A position of another game is a bug of the caller, and
-/// the oracle then panics.
+/// Returns the oracle for a game; `None` if the game has none. A position from another game is a bug of the caller and
+/// makes the oracle panic.
 ///
 /// | game | covered positions | solved by |
 /// |---|---|---|
 /// | tic-tac-toe | all | search of every line |
-/// | Connect Four, 7 columns and 6 rows | those from 12 stones on | the crate `connect-four-ai` |
-/// | Connect Four on other boards | those with at most 14 empty cells | search of every line |
+/// | Connect Four, 7 columns and 6 rows | 12 stones or more | the crate `connect-four-ai` |
+/// | Connect Four on other boards | at most 14 empty cells | search of every line |
 /// | Hex on 3 and 4 cells a side | all | [`HexOracle`] |
-/// | Hex on 5 cells a side | those from 5 stones on | [`HexOracle`] |
-/// | Othello | those with at most 12 empty cells | [`OthelloOracle`] |
+/// | Hex on 5 cells a side | 5 stones or more | [`HexOracle`] |
+/// | Othello | at most 12 empty cells | [`OthelloOracle`] |
 #[must_use]
 pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>> {
     match *game {
@@ -77,7 +77,7 @@ pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>
     }
 }
 
-/// Returns the oracle of Connect Four for positions from `stones_min` stones on.
+/// Returns the oracle of Connect Four for positions with at least `stones_min` stones.
 pub(crate) fn connect_four(stones_min: usize) -> Box<dyn Oracle<Position = AnyPosition>> {
     behind!(ConnectFour, ConnectFourOracle::new(ConnectFour::new()).covering(stones_min))
 }

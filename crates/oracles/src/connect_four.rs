@@ -4,8 +4,8 @@ use games::{ConnectFour, connect_four};
 
 use crate::{Oracle, planes};
 
-/// Scores positions of Connect Four on the usual board, by an alpha-beta search to the end with a table of positions,
-/// which the crate `connect-four-ai` implements.
+/// Scores positions of Connect Four on the usual board by the crate `connect-four-ai`: an alpha-beta search to the
+/// end with a transposition table.
 pub struct ConnectFourOracle {
     game: ConnectFour,
     solver: Solver,
@@ -13,16 +13,16 @@ pub struct ConnectFourOracle {
 }
 
 impl ConnectFourOracle {
-    /// The number of stones from which a position is covered by default: with fewer, the solver takes up to seconds.
+    /// Minimum number of stones in a covered position by default: with fewer, the solver takes up to seconds.
     pub(crate) const STONES_MIN: usize = 12;
 
-    /// Creates the oracle of positions from 12 stones on.
+    /// Creates the oracle for positions with at least 12 stones.
     #[must_use]
     pub fn new(game: ConnectFour) -> Self {
         Self { game, solver: Solver::new(), stones_min: Self::STONES_MIN }
     }
 
-    /// Covers positions from fewer stones on: with 8, one takes up to minutes.
+    /// Covers positions with at least `stones_min` stones: with 8, a position takes up to minutes.
     #[must_use]
     pub fn covering(self, stones_min: usize) -> Self {
         Self { stones_min, ..self }

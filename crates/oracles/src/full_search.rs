@@ -5,13 +5,13 @@ use game::{Action, Game};
 use crate::Oracle;
 use crate::value::Value;
 
-/// The number of stored values beyond which they are dropped before the next position.
+/// Number of stored values beyond which they are dropped before the next position.
 const VALUES_MAX: usize = 1 << 20;
 
-/// Searches every line of play to its end, and stores the value of each position by its hash: for games with few
+/// Searches every line of play to the end, and stores the value of each position by hash: for games with few
 /// positions, and for positions with few moves left.
 ///
-/// The players of the game alternate.
+/// The players must alternate.
 pub struct FullSearch<G: Game> {
     game: G,
     /// Returns the number of plies before a position.
@@ -21,8 +21,8 @@ pub struct FullSearch<G: Game> {
 }
 
 impl<G: Game> FullSearch<G> {
-    /// Creates the oracle of a game, in which `plies` returns the number of plies before a position. It covers
-    /// positions from which the longest game has at most `plies_left_max` more.
+    /// Creates the oracle of a game; `plies` returns the number of plies before a position. Covers positions with at
+    /// most `plies_left_max` plies left in the longest game.
     #[must_use]
     pub fn new(game: G, plies: fn(&G, &G::Position) -> usize, plies_left_max: usize) -> Self {
         Self { game, plies, plies_left_max, values: HashMap::new() }
@@ -43,7 +43,7 @@ impl<G: Game> FullSearch<G> {
         value
     }
 
-    /// Returns the value of an action for the player who chooses it.
+    /// Returns the value of an action for the player who chooses the action.
     fn value_after(&mut self, position: &G::Position, action: Action) -> Value {
         let mut next = position.clone();
         self.game.play(&mut next, action);
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn a_sooner_win_has_a_larger_score_and_a_lost_move_a_negative_one() {
-        // X X .      X completes the first row with its third stone, with two in hand. Where X leaves the second row to
-        // O O .      O, that is O's third stone, with one in hand.
+        // X X .      X completes the first row with the third stone and has two in hand. If X leaves the second row,
+        // O O .      O completes it with the third stone and has one in hand.
         // . . .
         let after = scores(&[0, 3, 1, 4]);
         assert_eq!((after[2], after[8], after[0]), (Some(3), Some(-2), None));

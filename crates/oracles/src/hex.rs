@@ -12,34 +12,34 @@ use crate::value::Value;
 use crate::{Oracle, planes};
 use solver::Solver;
 
-/// The number of stones from which positions of the largest board are covered: with fewer, the search takes seconds for
-/// one position.
+/// Minimum number of stones in a covered position on the largest board: with fewer, the search takes seconds per
+/// position.
 const STONES_MIN: usize = 5;
 
-/// Scores positions of Hex with the swap rule: all of 3 and 4 cells a side, and those of 5 cells a side from 5 stones
-/// on.
+/// Scores positions of Hex with the swap rule: all positions on 3 and 4 cells a side, and on 5 cells a side with at
+/// least 5 stones.
 ///
-/// Scores distinguish wins by their number of moves: the best move wins soonest, or delays the loss most.
+/// Scores distinguish wins by the number of moves: the best move wins soonest, or delays the loss most.
 pub struct HexOracle {
     game: Hex,
     solver: Solver,
-    /// The number of stones from which positions are covered.
+    /// Minimum number of stones in a covered position.
     stones_min: usize,
 }
 
 impl HexOracle {
-    /// The largest number of cells along a side.
+    /// Maximum number of cells along a side.
     pub const SIZE_MAX: usize = board::SIZE_MAX;
 
-    /// Creates the oracle; `None` if the board is larger.
+    /// Creates the oracle; `None` if the board is too large.
     #[must_use]
     pub fn new(game: Hex) -> Option<Self> {
         let stones_min = if game.size() == Self::SIZE_MAX { STONES_MIN } else { 0 };
         Self::covering(game, stones_min)
     }
 
-    /// Creates an oracle that covers every position; `None` if the board is larger. On 5 cells a side a position of
-    /// few stones takes seconds to minutes.
+    /// Creates an oracle that covers every position; `None` if the board is too large. On 5 cells a side, a position
+    /// with few stones takes seconds to minutes.
     #[must_use]
     pub fn of_all_positions(game: Hex) -> Option<Self> {
         Self::covering(game, 0)
@@ -64,7 +64,7 @@ impl HexOracle {
         }
     }
 
-    /// Returns the value of an action for the player who chooses it.
+    /// Returns the value of an action for the player who chooses the action.
     fn value_after(&mut self, position: &hex::Position, action: Action) -> Value {
         let mut next = *position;
         self.game.play(&mut next, action);
@@ -72,14 +72,14 @@ impl HexOracle {
     }
 }
 
-/// Returns the stones of the player to move and of the opponent, in the frame of the player to move.
+/// Returns the stones of the player to move and the opponent, in the frame of the player to move.
 fn stones(game: &Hex, position: &hex::Position) -> [u32; 2] {
     planes::stones(game, position).map(|stones| u32::try_from(stones).expect("the board has at most 25 cells"))
 }
 
 /// Returns the number of plies before a position.
 ///
-/// Each but a swap adds a stone, and the swap is the one ply that does not: it changes the parity of the stones.
+/// Every ply except the swap adds a stone; the swap changes the parity of the stones.
 fn plies(game: &Hex, position: &hex::Position) -> usize {
     let stones = planes::count(game, position);
     let is_second = game.to_move(position) == Player::Second;

@@ -1,8 +1,8 @@
-//! Exact scores of every move, in games and positions that are small enough to solve.
+//! Exact scores of every move, in games and positions small enough to solve.
 //!
-//! An [`Oracle`] scores positions; [`oracle`] returns that of a game. [`draw`] draws positions of a game and labels
-//! them with their scores, for measurements of accuracy. Solvers read no clock: the positions that an oracle
-//! [covers](Oracle::covers) bound its work. The crate is independent of search, networks and processes. Start with
+//! An [`Oracle`] scores positions; [`oracle`] returns the oracle of a game. [`draw`] draws positions of a game and
+//! labels them with scores, for measurements of accuracy. Solvers read no clock: the positions that an oracle
+//! [covers](Oracle::covers) bound the work. The crate is independent of search, networks and processes. Start with
 //! [`Oracle`].
 
 mod any;
@@ -21,12 +21,12 @@ pub use hex::HexOracle;
 pub use othello::OthelloOracle;
 pub use positions::{LabelledPosition, connect_four_openings, draw};
 
-/// Returns exact scores of positions of one game.
+/// Returns exact scores for positions of one game.
 ///
-/// A score is that of the solved positions in `crates/games/data/README.md`: positive if the player to move then wins
-/// under perfect play, 0 for a draw, negative if they lose. Its size is one more than the number of stones that the
-/// winner still has in hand when the game ends, so that the sooner win and the later loss are larger. In Othello it is
-/// the difference of discs at the end, where empty cells count for the winner.
+/// Scores are defined as for the solved positions in `crates/games/data/README.md`: positive if the player to move
+/// then wins under perfect play, 0 for a draw, negative for a loss. The absolute value is one more than the number of
+/// stones that the winner still has in hand at the end, so that sooner wins and later losses have larger scores. In
+/// Othello, the score is the difference of discs at the end, where empty cells count for the winner.
 pub trait Oracle {
     /// A position of the game.
     type Position;

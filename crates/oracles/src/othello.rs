@@ -3,22 +3,22 @@ use games::{Othello, othello};
 
 use crate::{Oracle, planes};
 
-/// The largest number of empty cells: with more, one move takes seconds.
+/// Maximum number of empty cells: with more, one move takes seconds.
 const EMPTY_MAX: usize = 12;
 
-/// The number of empty cells from which the order of the actions is worth its cost.
+/// Number of empty cells from which ordering the actions pays off.
 const ORDERED_MIN: usize = 4;
 
-/// Scores positions of Othello with at most 12 empty cells by the difference of discs at the end, from the view of the
-/// player to move, with an alpha-beta search.
+/// Scores positions of Othello with at most 12 empty cells: the disc difference at the end, from the view of the
+/// player to move, by an alpha-beta search.
 ///
-/// As in tournaments, the winner of a game that ends before the board is full owns its empty cells.
+/// As in tournaments, the winner owns the empty cells of a game that ends before the board is full.
 pub struct OthelloOracle {
     game: Othello,
 }
 
 impl OthelloOracle {
-    /// Creates the oracle.
+    /// Creates the oracle for the rules of one board size.
     #[must_use]
     pub fn new(game: Othello) -> Self {
         Self { game }
@@ -33,8 +33,8 @@ impl OthelloOracle {
         self.cells() - planes::count(&self.game, position)
     }
 
-    /// Returns the difference of discs after perfect play, if it lies between the bounds; otherwise a bound of it
-    /// beyond the one that it passes.
+    /// Returns the difference of discs after perfect play, if it lies between `low` and `high`; otherwise a bound on
+    /// it, beyond the limit that it crosses.
     fn difference(&self, position: &othello::Position, empty: usize, low: i32, high: i32) -> i32 {
         let mut legal = Vec::new();
         self.game.legal_actions(position, &mut legal);
@@ -53,7 +53,7 @@ impl OthelloOracle {
         best
     }
 
-    /// Returns the positions after the actions; where many plies follow, those with the fewest replies first.
+    /// Returns the positions after the actions; if many plies follow, positions with the fewest replies come first.
     fn in_order(&self, position: &othello::Position, legal: &[Action], empty: usize) -> Vec<othello::Position> {
         let after = |&action: &Action| {
             let mut next = *position;
@@ -71,7 +71,7 @@ impl OthelloOracle {
         positions
     }
 
-    /// Returns the difference of discs of a game that is over.
+    /// Returns the difference of discs in a finished game.
     fn final_difference(&self, position: &othello::Position) -> i32 {
         let [own, opponent] = planes::stones(&self.game, position).map(|discs| discs.count_ones().cast_signed());
         let empty = self.cells() as i32 - own - opponent;
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// The difference of discs by the definition: every line to its end, with the board as its observation shows it.
+    /// Returns the difference of discs by definition: every line to the end, with the board read from the observation.
     fn minimax(game: &Othello, position: &othello::Position) -> i32 {
         let mut legal = Vec::new();
         game.legal_actions(position, &mut legal);
@@ -130,7 +130,7 @@ mod tests {
         })
     }
 
-    /// Random positions with at most 7 empty cells, some of which end before the board is full.
+    /// Random positions with at most 7 empty cells; some games end before the board is full.
     #[test]
     fn late_positions_have_the_scores_of_plain_minimax() {
         let mut random = Generator::new(9);

@@ -1,9 +1,9 @@
-//! Positions of board games as bits, from the first two planes of their observations.
+//! Positions of board games as bits, from the first two observation planes.
 
 use game::Game;
 
-/// Returns the cells of the player to move and those of the opponent, row by row, of a game whose first two planes are
-/// these, with at most 64 cells.
+/// Returns the cells of the player to move and the opponent, row by row. The first two planes of the game must be
+/// these cells, and the board has at most 64.
 pub(crate) fn stones<G: Game>(game: &G, position: &G::Position) -> [u64; 2] {
     let shape = game.spec().observation;
     let cells = shape.height * shape.width;

@@ -7,26 +7,26 @@ use games::{AnyGame, AnyPosition, GameKind, Generator};
 use crate::any::connect_four;
 use crate::{Oracle, oracle};
 
-/// The random games per position after which a game has no more positions to draw.
+/// Random games per position after which a game has no more positions to draw.
 const ATTEMPTS_PER_POSITION: usize = 200;
 
 /// A position with the exact score of every action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelledPosition {
-    /// The actions from the start to the position.
+    /// Actions from the start to the position.
     pub actions: Vec<Action>,
-    /// `early`, `middle` or `late`: the third of the actions that fill the board in which it lies.
+    /// `early`, `middle` or `late`, by thirds of the number of actions that fill the board.
     pub band: &'static str,
     /// The [scores](crate::Oracle::scores) of all actions, `[A]`.
     pub scores: Vec<Option<i32>>,
 }
 
-/// Draws positions of a game from a seed and labels them with the scores of its oracle, one after another; `None` if it
+/// Draws positions of a game from a seed and labels them with the oracle's scores, sequentially; `None` if the game
 /// has no oracle.
 ///
-/// A position is reached by uniformly random play to a random ply. None is over, none has a win in one action, in each
-/// at least one action changes the outcome, and none is the image of another. Where a game has few such positions, or
-/// they are rare, fewer than `count` are returned: the number of random games is limited.
+/// A position is reached by uniformly random play to a random ply. No position is over or has a win in one action; in
+/// each, at least one action changes the outcome; and no position is the image of another. If a game has few such
+/// positions, or they are rare, fewer than `count` are returned: the number of random games is limited.
 #[must_use]
 pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<Item = LabelledPosition> + use<>> {
     let rules = game.rules();
@@ -34,7 +34,7 @@ pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<It
     Some(labelled(rules, oracle(game)?, seed, plies, count))
 }
 
-/// Draws positions of Connect Four with 8 to 11 stones, which take minutes to solve, as [`draw`] does.
+/// Draws positions of Connect Four with 8 to 11 stones, which take minutes to solve, like [`draw`].
 pub fn connect_four_openings(seed: u64, count: usize) -> impl Iterator<Item = LabelledPosition> {
     let stones = 8..12;
     labelled(GameKind::ConnectFour.rules(), connect_four(stones.start), seed, stones, count)
@@ -79,7 +79,7 @@ fn random_position(game: &AnyGame, plies: Range<usize>, random: &mut Generator) 
     }
 }
 
-/// Returns whether the player to move wins with one action.
+/// Returns true if the player to move wins with one action.
 fn wins_at_once(game: &AnyGame, position: &AnyPosition) -> bool {
     let mut legal = Vec::new();
     game.legal_actions(position, &mut legal);
@@ -90,20 +90,20 @@ fn wins_at_once(game: &AnyGame, position: &AnyPosition) -> bool {
     })
 }
 
-/// Returns the smallest hash among the images of a position.
+/// Returns the minimum hash among the images of a position.
 fn canonical_hash(game: &AnyGame, position: &AnyPosition) -> u64 {
     let hashes = (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry)));
     hashes.min().expect("a game has at least the identity")
 }
 
-/// Returns whether two actions lead to different outcomes.
+/// Returns true if two actions lead to different outcomes.
 fn has_choice(scores: &[Option<i32>]) -> bool {
     let mut outcomes = scores.iter().flatten().map(|score| score.signum());
     outcomes.next().is_some_and(|first| outcomes.any(|outcome| outcome != first))
 }
 
-/// Returns the third of a game in which a position after this number of plies lies. Passes and swaps do not make a game
-/// longer here than the board has cells.
+/// Returns the third of a game for a position after this number of plies. Passes and swaps do not lengthen a game
+/// beyond the number of cells here.
 fn band(game: &AnyGame, plies: usize) -> &'static str {
     let shape = game.spec().observation;
     let thirds = 3 * plies / game.spec().max_plies.min(shape.height * shape.width);

@@ -1,18 +1,17 @@
 use game::{Outcome, Player, Spec};
 
-/// The value of a position under perfect play, for the player to move: the result and the number of plies until the
-/// end.
-/// A larger value is better: a sooner win, a later loss.
+/// The value of a position under perfect play, for the player to move: the result and the number of plies to the end.
+/// Larger values are better: a sooner win, a later loss.
 ///
-/// A win in n plies is [`LONGEST`] − n, a loss its negative, and a draw 0.
+/// A win in n plies is [`LONGEST`] − n, a loss in n plies n − [`LONGEST`], and a draw 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value(i32);
 
-/// More plies than any game has.
+/// More plies than in any game.
 const LONGEST: i32 = 1 << 16;
 
 impl Value {
-    /// The smallest value: less than that of any position.
+    /// Less than the value of any position.
     pub(crate) const MIN: Self = Self(-LONGEST - 1);
 
     /// Returns the value of a position that is over, for `player`.
@@ -34,12 +33,12 @@ impl Value {
         Self(plies_of(plies) - LONGEST)
     }
 
-    /// Returns the value for the opponent one ply earlier, who chose the action that leads to this position.
+    /// Returns the value for the opponent one ply earlier, who chose the action leading to this position.
     pub(crate) fn before(self) -> Self {
         Self(-self.0 + self.0.signum())
     }
 
-    /// Returns the [score](crate::Oracle) if `plies` were played before this position.
+    /// Returns the [score](crate::Oracle) if `plies` plies were played before this position.
     pub(crate) fn score(self, spec: &Spec, plies: usize) -> i32 {
         let left = plies_of(spec.max_plies) - plies_of(plies) - (LONGEST - self.0.abs());
         if self.0 == 0 { 0 } else { self.0.signum() * (1 + left / 2) }

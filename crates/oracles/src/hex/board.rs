@@ -1,9 +1,9 @@
-//! Bits of a small Hex board, and the numbers of stones that a player needs to reach its cells.
+//! Bits of a small Hex board, and the number of stones that a player needs to reach a cell.
 
-/// The largest number of cells along a side, so that a board takes at most 25 bits.
+/// Maximum number of cells along a side, so that a board takes at most 25 bits.
 pub(super) const SIZE_MAX: usize = 5;
 
-/// The largest number of stones that a player has on the board.
+/// Maximum number of stones that a player has on the board.
 pub(super) const STONES_MAX: usize = (SIZE_MAX * SIZE_MAX).div_ceil(2);
 
 /// A set of cells, numbered row by row.
@@ -14,7 +14,7 @@ pub(super) type Cells = u32;
 pub(super) enum Side {
     /// The player who connects the top with the bottom.
     Attacker,
-    /// The player who connects the first column with the last one.
+    /// The player who connects the first column with the last.
     Defender,
 }
 
@@ -31,18 +31,18 @@ impl Side {
 #[derive(Debug, Clone)]
 pub(super) struct Board {
     size: usize,
-    /// Every cell.
+    /// All cells.
     full: Cells,
-    /// The rows at the top and the bottom.
+    /// Rows at the top and the bottom.
     rows: [Cells; 2],
-    /// The first and the last column.
+    /// First and last column.
     columns: [Cells; 2],
-    /// The cells from the centre outwards.
+    /// Cells from the centre outwards.
     outwards: Vec<usize>,
 }
 
-/// For each number of stones, the cells that a player can reach from an edge with at most so many additional ones; a
-/// reached empty cell is among those that it counts.
+/// By number of stones: the cells that a player can reach from an edge with at most so many additional stones. A
+/// reached empty cell counts as one of them.
 pub(super) type Reach = [Cells; STONES_MAX + 1];
 
 impl Board {
@@ -65,12 +65,12 @@ impl Board {
         }
     }
 
-    /// Returns the cells of a set from the centre outwards.
+    /// Returns the cells of a set, from the centre outwards.
     pub(super) fn outwards(&self, cells: Cells) -> impl Iterator<Item = usize> {
         self.outwards.iter().copied().filter(move |cell| cells >> cell & 1 == 1)
     }
 
-    /// Returns the cell of a set that is nearest to the centre.
+    /// Returns the most central cell of a set.
     pub(super) fn most_central(&self, cells: Cells) -> Option<usize> {
         self.outwards(cells).next()
     }
@@ -80,18 +80,18 @@ impl Board {
         self.full & !(attacker | defender)
     }
 
-    /// Returns the set mirrored across the main diagonal, which exchanges the edges of the players.
+    /// Returns the set mirrored across the main diagonal, which exchanges the players' edges.
     pub(super) fn mirrored(&self, cells: Cells) -> Cells {
         let mirrored = |cell: usize| cell % self.size * self.size + cell / self.size;
         self.outwards(cells).fold(0, |image, cell| image | 1 << mirrored(cell))
     }
 
-    /// Returns the set turned by half a turn, which exchanges the edges of each player.
+    /// Returns the set turned by half a turn, which exchanges the two edges of each player.
     pub(super) fn turned(&self, cells: Cells) -> Cells {
         cells.reverse_bits() >> (Cells::BITS as usize - self.size * self.size)
     }
 
-    /// Returns the cells that share an edge with one of the set; also some of the set.
+    /// Returns the cells that share an edge with a cell in `cells`; may include cells of the set itself.
     fn beside(&self, cells: Cells) -> Cells {
         let n = self.size;
         let (not_first, not_last) = (cells & !self.columns[0], cells & !self.columns[1]);
@@ -101,7 +101,7 @@ impl Board {
         (rows | columns | diagonal) & self.full
     }
 
-    /// Returns the cells of `through` that are connected to those of `from`, with the latter.
+    /// Returns `from` and the cells of `through` that are connected to it.
     fn connected(&self, from: Cells, through: Cells) -> Cells {
         let mut reached = from;
         loop {
@@ -113,13 +113,13 @@ impl Board {
         }
     }
 
-    /// Returns the cells that a player reaches from each edge, as [`reach`](Self::reach) does.
+    /// Returns the cells that a player reaches from each edge; see [`reach`](Self::reach).
     pub(super) fn reach_both(&self, side: Side, own: Cells, other: Cells, stones: usize) -> [Reach; 2] {
         self.edges(side).map(|edge| self.reach(edge, own, other, stones))
     }
 
     /// Returns the cells that a player with the stones `own` reaches from the cells `edge` with up to `stones`
-    /// additional ones; for more, the cells are those for `stones`.
+    /// additional stones; entries for more stones repeat the last.
     pub(super) fn reach(&self, edge: Cells, own: Cells, other: Cells, stones: usize) -> Reach {
         let empty = self.empty(own, other);
         let mut reached = self.connected(edge & own, own);
@@ -136,12 +136,12 @@ impl Board {
     }
 }
 
-/// Returns the smallest number of stones, from 1 to `stones_max`, with which the opposite edge is reached.
+/// Returns the minimum number of stones, from 1 to `stones_max`, that reaches the opposite edge.
 pub(super) fn distance(reach: &Reach, opposite: Cells, stones_max: usize) -> Option<usize> {
     (1..=stones_max).find(|&stones| reach[stones] & opposite != 0)
 }
 
-/// Returns the empty cells on paths between both edges that need at most `stones` additional ones.
+/// Returns the empty cells on paths between both edges that need at most `stones` additional stones.
 pub(super) fn on_paths(reach: &[Reach; 2], empty: Cells, stones: usize) -> Cells {
     // A cell that both counts contain is one stone.
     (1..=stones).fold(0, |cells, near| cells | reach[0][near] & reach[1][stones + 1 - near]) & empty

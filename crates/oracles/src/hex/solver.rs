@@ -1,31 +1,31 @@
-//! Search for the soonest win of one player, the attacker, against the other, the defender.
+//! Search for the soonest win of one player, the attacker, against the defender.
 //!
-//! The attacker connects the top with the bottom; for the other player the board is mirrored. A first search finds out
-//! which player wins. A second one finds out whether that player, as the attacker, wins with at most k more stones, and
-//! with k from 1 upwards the first success is the soonest win: the defender delays it as long as possible.
+//! The attacker connects the top with the bottom; for the other player the board is mirrored. A first search
+//! determines the winner. A second search determines whether the winner, as the attacker, wins with at most k more
+//! stones. With k from 1 upwards, the first success is the soonest win: the defender delays it as long as possible.
 //!
-//! A win has a carrier, the cells that the winner needs for it. A reply outside the carrier changes nothing, so that
-//! only replies in the intersection of all carriers found so far, the mustplay region, are searched (Hayward et al.,
+//! A win has a carrier, the cells that the winner needs. A reply outside the carrier changes nothing, so the search
+//! is limited to replies in the intersection of all carriers found so far, the mustplay region (Hayward et al.,
 //! "Solving 7×7 Hex with domination, fill-in, and virtual connections", 2005). Paths with more than k empty cells are
-//! of no use, and neither are cells on no other path.
+//! useless, and so are cells on no other path.
 
 use super::board::{Board, Cells, STONES_MAX, Side, distance, on_paths};
 use super::table::{Key, Table};
 use crate::value::Value;
 
-/// The number of stones beyond those of a shortest path from which it is worth while to find out the winner first.
+/// Number of stones beyond a shortest path from which it is worthwhile to determine the winner first.
 const PROVED_MIN: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Solver {
     board: Board,
-    /// The winners of positions.
+    /// Winners of positions.
     proofs: Table<Proof>,
-    /// The numbers of stones with which the attacker wins.
+    /// Numbers of stones with which the attacker wins.
     limits: Table<Limits>,
 }
 
-/// The winner of a position, with the carrier of the win.
+/// The winner of a position, and the carrier of the win.
 #[derive(Debug, Clone, Copy)]
 enum Proof {
     /// The player to move wins.
@@ -40,14 +40,14 @@ impl Default for Proof {
     }
 }
 
-/// What is known of the number of stones with which the attacker wins.
+/// Known limits on the number of stones with which the attacker wins.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
-    /// The cells that the win with `wins` stones needs.
+    /// Cells required for the win with `wins` stones.
     carrier: Cells,
-    /// The attacker does not win with so many stones.
+    /// The attacker does not win with this many stones.
     fails: u8,
-    /// The attacker wins with so many stones; 0 if no number is known.
+    /// The attacker wins with this many stones; 0 if unknown.
     wins: u8,
 }
 
@@ -56,8 +56,8 @@ impl Solver {
         Self { board: Board::new(size), proofs: Table::new(), limits: Table::new() }
     }
 
-    /// Returns the value of a position for the player to move, without a swap. Both sets of stones are in the frame of
-    /// that player, who connects the top with the bottom. The game is not over.
+    /// Returns the value of a position for the player to move, without a swap. Both sets of stones are in the frame
+    /// of the player to move, who connects the top with the bottom. The game is not over.
     pub(super) fn value(&mut self, own: Cells, opponent: Cells) -> Value {
         let mut stones = 1..=STONES_MAX;
         if let Proof::Win(_) = self.prove(Side::Attacker, own, opponent) {
@@ -69,7 +69,7 @@ impl Solver {
         Value::lost_in(2 * soonest.expect("the attacker wins"))
     }
 
-    /// Returns whether the player to move wins, without a swap.
+    /// Returns true if the player to move wins, without a swap.
     #[cfg(test)]
     pub(super) fn wins(&mut self, own: Cells, opponent: Cells) -> bool {
         matches!(self.prove(Side::Attacker, own, opponent), Proof::Win(_))
@@ -83,7 +83,7 @@ impl Solver {
             return Proof::Win(lowest(own_paths.cells));
         }
         let other_paths = self.shortest_paths(side.opponent(), other, own, empty);
-        // The cells with which the opponent would win at once.
+        // The cells where the opponent would win at once.
         let threats = if other_paths.stones == 1 { other_paths.cells } else { 0 };
         if threats.count_ones() >= 2 {
             return Proof::Loss(lowest(threats) | lowest(threats & !lowest(threats)));
@@ -102,8 +102,8 @@ impl Solver {
         proof
     }
 
-    /// Returns the winner of a position in which the player to move wins, if at all, in the mustplay region. The cells
-    /// of the first of `groups` are tried first. `carrier` is a part of that of the opponent's win.
+    /// Returns the winner of a position in which the player to move can only win in the mustplay region. Cells in the
+    /// first of `groups` are tried first. `carrier` is a part of the carrier for the opponent's win.
     fn prove_by(
         &mut self,
         groups: [Cells; 3],
@@ -127,8 +127,8 @@ impl Solver {
         Proof::Loss(carrier)
     }
 
-    /// Returns the carrier of a win with at most `stones` more, with the attacker to move; `None` if there is none. The
-    /// edges of the attacker are not connected.
+    /// Returns the carrier of a win with at most `stones` more stones and the attacker to move; `None` if there is no
+    /// such win. The attacker's edges are not connected.
     fn attack(&mut self, attacker: Cells, defender: Cells, stones: usize) -> Option<Cells> {
         let reach = self.board.reach_both(Side::Attacker, attacker, defender, stones);
         let distance = distance(&reach[0], self.board.edges(Side::Attacker)[1], stones)?;
@@ -144,7 +144,7 @@ impl Solver {
         if stones >= distance + PROVED_MIN && is_lost() {
             return None;
         }
-        // The attacker's shortest paths first, and there the cells that block the defender's.
+        // The attacker's shortest paths first, and on them the cells that block the defender's.
         let (shortest, all) = (on_paths(&reach, empty, distance), on_paths(&reach, empty, stones));
         let blocking = self.shortest_paths(Side::Defender, defender, attacker, empty).cells;
         let longer = all & !shortest;
@@ -154,7 +154,7 @@ impl Solver {
         carrier
     }
 
-    /// Returns the carrier of a win that begins on one of `cells`.
+    /// Returns the carrier of a win with the first stone on one of `cells`.
     fn attack_on(&mut self, mut cells: Cells, attacker: Cells, defender: Cells, stones: usize) -> Option<Cells> {
         while let Some(cell) = self.board.most_central(cells) {
             if let Some(carrier) = self.defend(attacker | 1 << cell, defender, stones - 1) {
@@ -165,13 +165,13 @@ impl Solver {
         None
     }
 
-    /// Returns the carrier of a win with at most `stones` more, with the defender to move; `None` if there is none. The
-    /// edges of the attacker are not connected.
+    /// Returns the carrier of a win with at most `stones` more stones and the defender to move; `None` if there is no
+    /// such win. The attacker's edges are not connected.
     fn defend(&mut self, attacker: Cells, defender: Cells, stones: usize) -> Option<Cells> {
         let reach = self.board.reach_both(Side::Attacker, attacker, defender, stones);
         let distance = distance(&reach[0], self.board.edges(Side::Attacker)[1], stones)?;
         let empty = self.board.empty(attacker, defender);
-        // The cells with which the attacker wins at once: the defender can take one of them.
+        // The cells where the attacker wins at once: the defender can take one.
         let threats = if distance == 1 { on_paths(&reach, empty, 1) } else { 0 };
         if threats.count_ones() >= 2 {
             return Some(lowest(threats) | lowest(threats & !lowest(threats)));
@@ -190,7 +190,7 @@ impl Solver {
         carrier
     }
 
-    /// Returns the carrier of the attacker's wins against every one of `replies`; `None` if one of them has none.
+    /// Returns the joint carrier of the attacker's wins against all `replies`; `None` if a reply refutes the win.
     fn answer_all(&mut self, attacker: Cells, defender: Cells, stones: usize, replies: Cells) -> Option<Cells> {
         let [top, bottom] = self.board.edges(Side::Attacker);
         let mut by_distance = Vec::with_capacity(replies.count_ones() as usize);
@@ -199,7 +199,7 @@ impl Solver {
             // A reply that leaves the attacker too few stones refutes the win without a search.
             by_distance.push((distance(&reach, bottom, stones)?, cell));
         }
-        // The replies that delay the attacker most are those that refute a win most often.
+        // Replies that delay the attacker most refute a win most often.
         by_distance.sort_by_key(|&(distance, _)| std::cmp::Reverse(distance));
         let (mut mustplay, mut carrier) = (replies, 0);
         for (_, cell) in by_distance {
@@ -212,7 +212,8 @@ impl Solver {
         Some(carrier)
     }
 
-    /// Returns whether the attacker wins with at most `stones` more, if that is known: the carrier, or `None`.
+    /// Returns the carrier of a known win with at most `stones` more stones, `Some(None)` for a known failure, `None`
+    /// if unknown.
     fn known(&self, key: Key, stones: usize) -> Option<Option<Cells>> {
         let Limits { carrier, fails, wins } = self.limits.get(key)?;
         if wins > 0 && stones >= usize::from(wins) {
@@ -221,7 +222,7 @@ impl Solver {
         (stones <= usize::from(fails)).then_some(None)
     }
 
-    /// Stores whether the attacker wins with at most `stones` more.
+    /// Stores the result for at most `stones` more stones.
     fn learn(&mut self, key: Key, stones: usize, carrier: Option<Cells>) {
         let stones = u8::try_from(stones).expect("a board has at most 25 stones");
         let known = self.limits.get(key).unwrap_or_default();
@@ -240,7 +241,7 @@ impl Solver {
         Paths { stones, cells: on_paths(&reach, empty, stones) }
     }
 
-    /// Returns the key of a position or of that turned by half a turn, whichever is smaller, and whether it is turned.
+    /// Returns the smaller of two keys, for the position and for its half turn, and true for the half turn.
     fn key(&self, attacker: Cells, defender: Cells, key: fn(Cells, Cells) -> Key) -> (Key, bool) {
         let turned = [attacker, defender].map(|stones| self.board.turned(stones));
         let is_turned = turned < [attacker, defender];
@@ -262,9 +263,9 @@ impl Solver {
 /// The shortest paths of a player between both edges.
 #[derive(Debug, Clone, Copy)]
 struct Paths {
-    /// The number of stones that complete one of them.
+    /// Number of stones that complete a shortest path.
     stones: usize,
-    /// Their empty cells.
+    /// Empty cells on the paths.
     cells: Cells,
 }
 

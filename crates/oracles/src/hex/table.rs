@@ -2,7 +2,7 @@ use game::mix;
 
 use super::board::Cells;
 
-/// The number of entries, of at most 16 bytes each.
+/// Number of entries, of at most 16 bytes each.
 const ENTRIES: usize = 1 << 20;
 
 /// A position of a search: the stones of both players, and the player to move.
@@ -12,7 +12,7 @@ pub(super) struct Key(u64);
 impl Key {
     /// Returns the key of a position with the attacker to move.
     pub(super) fn attack(attacker: Cells, defender: Cells) -> Self {
-        // The highest bit keeps a key from being that of an empty entry.
+        // The highest bit distinguishes a key from an empty entry.
         Self(1 << 63 | u64::from(attacker) << 25 | u64::from(defender))
     }
 
@@ -26,8 +26,7 @@ impl Key {
     }
 }
 
-/// Stores what a search finds out about positions in a fixed number of entries, of which a new position replaces the
-/// old one.
+/// Stores search results of positions in a fixed number of entries; a new position replaces the old one.
 #[derive(Debug)]
 pub(super) struct Table<T>(Vec<(Key, T)>);
 
@@ -36,7 +35,7 @@ impl<T: Copy + Default> Table<T> {
         Self(vec![(Key(0), T::default()); ENTRIES])
     }
 
-    /// Returns what is stored for a position.
+    /// Returns the stored result for a position, if there is one.
     pub(super) fn get(&self, key: Key) -> Option<T> {
         let (other, found) = self.0[key.entry()];
         (other == key).then_some(found)

@@ -58,7 +58,7 @@ fn random_late_positions_have_the_scores_of_a_search_of_every_line() {
     }
 }
 
-/// Both players play the best actions, and the winner ends with as many stones in hand as the first score says.
+/// Both players play the best actions, and the winner finishes with the stones in hand that the first score predicts.
 #[test]
 fn best_play_on_5_cells_a_side_ends_when_every_score_predicts_it() {
     let game = hex(5);
@@ -77,7 +77,7 @@ fn best_play_on_5_cells_a_side_ends_when_every_score_predicts_it() {
             assert_eq!(best, *expected.get_or_insert(best), "\n{}", game.render(&position));
             let action = scores.iter().position(|&score| score == Some(best)).unwrap();
             game.play(&mut position, Action(u16::try_from(action).unwrap()));
-            // The score is the same for the opponent but for its sign.
+            // The opponent's score is the negative.
             expected = Some(-best);
         }
         let in_hand = (game.spec().max_plies - plies(&game, &position)) / 2;
@@ -85,7 +85,7 @@ fn best_play_on_5_cells_a_side_ends_when_every_score_predicts_it() {
     }
 }
 
-/// Returns whether the first player wins with this opening if the second player may not swap.
+/// Returns true if the first player wins with this opening without the swap rule.
 fn wins_with(game: &Hex, solver: &mut Solver, opening: Action) -> bool {
     let mut position = game.start();
     game.play(&mut position, opening);
@@ -93,7 +93,7 @@ fn wins_with(game: &Hex, solver: &mut Solver, opening: Action) -> bool {
     !solver.wins(own, opponent)
 }
 
-/// The names of the cells with which the first player wins if the second player may not swap.
+/// Returns the names of the openings that win for the first player without the swap rule.
 fn winning_openings(size: u8) -> HashSet<String> {
     let game = hex(size);
     let (start, mut solver) = (game.start(), Solver::new(game.size()));
@@ -101,7 +101,7 @@ fn winning_openings(size: u8) -> HashSet<String> {
     openings.map(|action| game.action_name(&start, action)).collect()
 }
 
-/// Returns whether `mover` wins without a swap on 3 cells a side, by the rules and nothing else.
+/// Returns true if `mover` wins without a swap on 3 cells a side, computed from the rules alone.
 fn is_won(cells: [Option<Player>; 9], mover: Player) -> bool {
     let connected = |player: Player| {
         let along = |cell: usize| if player == Player::First { cell / 3 } else { cell % 3 };
@@ -170,7 +170,7 @@ fn an_opening_wins_where_that_turned_by_half_a_turn_does() {
     }
 }
 
-/// With the swap, the second player takes every winning opening, and leaves every other.
+/// With the swap rule, the second player swaps exactly the winning openings.
 #[test]
 fn every_opening_loses_and_only_winning_ones_are_swapped() {
     let game = hex(4);
