@@ -1,67 +1,67 @@
-//! The result of the search of a position as protocols report it: [`Analysis`].
+//! Search results as reported by protocols: [`Analysis`].
 
 use crate::{Color, Move};
 
-/// The factor of the standard error below which a win rate lies with a probability of 2.5 %.
+/// Quantile of the normal distribution: 2.5 % lies more than this many standard errors below the mean.
 const NORMAL_QUANTILE: f64 = 1.96;
 
-/// The result of the search of a position. All values are those of the player to move.
+/// The search result for a position. All values are for the player to move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// The player to move.
     pub to_move: Color,
-    /// The move to play; [`Move::Resign`] gives the game up.
+    /// The move to play; [`Move::Resign`] gives up the game.
     pub choice: Move,
-    /// The number of simulations.
+    /// Number of simulations.
     pub visits: u32,
-    /// The value of the position, −1 to 1.
+    /// Value of the position, −1 to 1.
     pub value: f32,
-    /// The network's own value of the position, −1 to 1.
+    /// Network value of the position without search, −1 to 1.
     pub network_value: f32,
-    /// The expected lead in points, where the network predicts it.
+    /// Expected lead in points, if the network predicts it.
     pub score_lead: Option<f32>,
-    /// All moves that were allowed, the best first, also those without a visit.
+    /// All allowed moves, best first, including moves without visits.
     pub candidates: Vec<Candidate>,
-    /// The network's priors of all legal moves, which sum to one, whatever moves were allowed.
+    /// Network priors of all legal moves, which sum to one, regardless of the allowed moves.
     pub priors: Vec<(Move, f32)>,
-    /// The expected owner of each cell, 1 for the player to move and −1 for the opponent, row-major from the top left,
-    /// where the network predicts it.
+    /// Expected owner of each cell, 1 for the player to move and −1 for the opponent, row-major from the top left, if
+    /// the network predicts it.
     pub ownership: Option<Vec<f32>>,
-    /// A hash of the position.
+    /// Hash of the position.
     pub hash: u64,
-    /// A hash that is equal for the images of a position under the symmetries of the board.
+    /// Hash that is equal for all images of the position under board symmetries.
     pub symmetric_hash: u64,
 }
 
-/// A move that was allowed and the result of its search.
+/// An allowed move with the search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// The move.
+    /// The allowed move.
     pub played: Move,
-    /// Its visits.
+    /// Visits of the move.
     pub visits: u32,
-    /// Its value to the player to move, −1 to 1.
+    /// Value for the player to move, −1 to 1.
     pub value: f32,
-    /// The network's prior among the moves that were allowed.
+    /// Network prior among the allowed moves.
     pub prior: f32,
-    /// The expected lead in points, where the network predicts it.
+    /// Expected lead in points, if the network predicts it.
     pub score_lead: Option<f32>,
-    /// The best play of both sides, beginning with this move.
+    /// Best play of both sides, starting with this move.
     pub variation: Vec<VariationPly>,
 }
 
 /// A ply of a variation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariationPly {
-    /// The move.
+    /// Move played in this ply.
     pub played: Move,
-    /// The visits of the position behind it.
+    /// Visits of the position after the move.
     pub visits: u32,
 }
 
 impl Candidate {
-    /// Returns a lower bound of the win rate, 0 to 1, at 1.96 standard errors of a Bernoulli variable: no values from
-    /// 0 to 1 with this mean have a larger variance. It is 0 without a visit.
+    /// Returns a lower bound on the win rate, 0 to 1, at 1.96 standard errors of a Bernoulli variable, which has the
+    /// maximum variance of values from 0 to 1 with this mean. Returns 0 without visits.
     #[must_use]
     pub fn winrate_lower_bound(&self) -> f64 {
         if self.visits == 0 {
@@ -72,14 +72,15 @@ impl Candidate {
     }
 }
 
-/// Returns the win rate of a value: −1 to 1 becomes 0 to 1, a draw counts half.
+/// Returns the win rate of a value: −1 to 1 becomes 0 to 1, where a draw counts half.
 #[must_use]
 pub fn winrate(value: f32) -> f64 {
     f64::from(value.clamp(-1.0, 1.0)).midpoint(1.0)
 }
 
 impl Analysis {
-    /// Returns the candidates that a report lists: those with visits, or more to have `at_least`, and `at_most`.
+    /// Returns the candidates that a report lists: those with visits, plus more up to `at_least`, and no more than
+    /// `at_most`.
     pub(crate) fn reported(&self, at_least: usize, at_most: usize) -> impl Iterator<Item = (usize, &Candidate)> {
         let listed = self.candidates.iter().enumerate();
         listed.filter(move |(order, candidate)| candidate.visits > 0 || *order < at_least).take(at_most)

@@ -1,4 +1,4 @@
-//! Boards of cells: [`Size`], [`Cell`], [`Stone`].
+//! Board geometry: [`Size`], [`Cell`], [`Stone`].
 
 use crate::Color;
 
@@ -10,47 +10,47 @@ pub struct Size {
 }
 
 impl Size {
-    /// The most cells along a side.
+    /// Maximum number of cells along a side.
     pub const SIDE_MAX: usize = 52;
 
-    /// Returns a size if both sides lie in the range.
+    /// Returns a size; `None` if a side is out of range.
     #[must_use]
     pub fn new(width: usize, height: usize) -> Option<Self> {
         let side = |cells: usize| u8::try_from(cells).ok().filter(|_| (1..=Self::SIDE_MAX).contains(&cells));
         Some(Self { width: side(width)?, height: side(height)? })
     }
 
-    /// Returns a square size if the side lies in the range.
+    /// Returns a square size; `None` if the side is out of range.
     #[must_use]
     pub fn square(side: usize) -> Option<Self> {
         Self::new(side, side)
     }
 
-    /// The number of columns.
+    /// Returns the number of columns.
     #[must_use]
     pub const fn width(self) -> usize {
         self.width as usize
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub const fn height(self) -> usize {
         self.height as usize
     }
 
-    /// Returns true if the board has as many rows as columns.
+    /// Returns true if the numbers of rows and columns are equal.
     #[must_use]
     pub const fn is_square(self) -> bool {
         self.width == self.height
     }
 
-    /// The number of cells.
+    /// Returns the number of cells.
     #[must_use]
     pub const fn len(self) -> usize {
         self.width() * self.height()
     }
 
-    /// Returns false: every board has a cell.
+    /// Returns false: every board has at least one cell.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         false
@@ -62,14 +62,14 @@ impl Size {
         cell.column < self.width && cell.row < self.height
     }
 
-    /// Returns the cell of this column and row, if it lies on the board.
+    /// Returns the cell in this column and row; `None` outside the board.
     #[must_use]
     pub fn cell(self, column: usize, row: usize) -> Option<Cell> {
         let cell = Cell { column: u8::try_from(column).ok()?, row: u8::try_from(row).ok()? };
         self.contains(cell).then_some(cell)
     }
 
-    /// Returns the index of a cell of the board: row-major, from the top left.
+    /// Returns the index of a cell on the board: row-major, from the top left.
     #[must_use]
     pub const fn index(self, cell: Cell) -> usize {
         cell.row as usize * self.width() + cell.column as usize
@@ -84,17 +84,17 @@ impl Size {
 /// A cell of a board (in Go, a point).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cell {
-    /// The column, 0 at the left.
+    /// Column, 0 at the left.
     pub column: u8,
-    /// The row, 0 at the top.
+    /// Row, 0 at the top.
     pub row: u8,
 }
 
 /// A stone that is on the board before the first move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stone {
-    /// The owner of the stone.
+    /// Owner of the stone.
     pub color: Color,
-    /// Its cell.
+    /// Cell of the stone.
     pub cell: Cell,
 }

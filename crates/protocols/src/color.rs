@@ -2,8 +2,7 @@
 
 use game::Player;
 
-/// One of the two sides of a board game. Black is the player who moves first, except where handicap stones replace
-/// Black's first moves.
+/// One of the two sides of a board game. Black moves first, except if handicap stones replace Black's first moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Color {
     /// The player who moves first, [`Player::First`].

@@ -1,7 +1,6 @@
 //! An engine and an input for tests: [`FirstCell`], [`Script`].
 //!
-//! They have no rules but that stones lie on different cells, so that tests of protocols need neither a game nor a
-//! search.
+//! The only rule is that stones lie on different cells, so that protocol tests need neither a game nor a search.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -11,16 +10,16 @@ use crate::{
     Progress, Restriction, RestrictionKind, Rules, Search, Setup, Size, Status, VariationPly, Victory,
 };
 
-/// The largest side of a board that [`FirstCell`] takes.
+/// Maximum board side that [`FirstCell`] accepts.
 const SIDE_MAX: usize = 19;
-/// The simulations of a slice of its search.
+/// Simulations per search slice.
 const SLICE: u32 = 8;
-/// The most simulations of a search.
+/// Maximum number of simulations in a search.
 const VISITS_MAX: u32 = 1 << 11;
-/// The most moves that an analysis lists.
+/// Maximum number of moves in an analysis.
 const CANDIDATES_MAX: usize = 30;
 
-/// An engine that plays the first empty cell, and whose game ends with two passes.
+/// An engine that plays the first empty cell; two passes end the game.
 #[derive(Debug, Clone)]
 pub struct FirstCell {
     identity: Identity,
@@ -30,16 +29,16 @@ pub struct FirstCell {
     to_move: Color,
     passes: u32,
     plies: usize,
-    /// True if it resigns instead of passing.
+    /// True to resign instead of passing.
     pub resigns: bool,
-    /// True if it searches while the opponent thinks.
+    /// True to search while the opponent thinks.
     pub ponders: bool,
-    /// The number of searches.
+    /// Number of searches so far.
     pub searches: usize,
 }
 
 impl FirstCell {
-    /// Returns an engine of this game with an empty board of 9 × 9.
+    /// Returns an engine for this game with an empty board of 9 × 9.
     #[must_use]
     pub fn new(game: BoardGame) -> Self {
         let size = Size::square(9).expect("boards have up to 52 cells a side");
@@ -216,7 +215,7 @@ impl Engine for FirstCell {
     }
 }
 
-/// Lines of input that arrive while a session searches: each after some looks at the input.
+/// Input lines that arrive while a session searches: each after some polls of the input.
 #[derive(Debug, Clone)]
 pub struct Script {
     lines: VecDeque<String>,
@@ -226,7 +225,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Returns the lines of a text. A session that looks for a line this many times finds it.
+    /// Returns the lines of a text. Each line arrives after `looks_per_line` polls of the input.
     #[must_use]
     pub fn new(text: &str, looks_per_line: usize) -> Self {
         Self { lines: text.lines().map(str::to_owned).collect(), looks_per_line, looks: 0, front: None }

@@ -1,24 +1,24 @@
-//! The interface of a program that plays: [`Engine`].
+//! The interface of a playing program: [`Engine`].
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::{Analysis, BoardGame, Cell, Color, GameResult, Move, Rules, Size, Stone};
 
-/// A program that plays one game at a time. A session of a protocol drives it, keeps the moves, and takes a move back
-/// by playing the others again.
+/// A program that plays one game at a time. A protocol session drives it and keeps the moves; to take back a move,
+/// the session replays the earlier moves.
 pub trait Engine {
-    /// Returns the name, the version and the game.
+    /// Returns name, version and game.
     fn identity(&self) -> &Identity;
 
     /// Starts a game.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a size, komi, rules or stones that are not supported; the game is then undefined until
-    /// the next start.
+    /// [`Error::Refused`] for an unsupported size, komi, rules or stones; the game is then undefined until the next
+    /// start.
     fn start(&mut self, setup: &Setup) -> Result<(), Error>;
 
-    /// Plays a move that is not [`Move::Resign`]. An engine of Go may accept a color out of turn, as if the opponent
+    /// Plays a move that is not [`Move::Resign`]. An engine for Go may accept a color out of turn, as if the opponent
     /// had passed.
     ///
     /// # Errors
@@ -28,15 +28,15 @@ pub trait Engine {
     /// Returns the player to move.
     fn to_move(&self) -> Color;
 
-    /// Searches the position without changing it, until the visits are made or `progress` breaks off. Calls `progress`
-    /// after every slice of the search, which should take a few hundredths of a second: it also ends the search when
-    /// its time is up, so that an engine needs no clock.
+    /// Searches the position without changing it, until the visits are reached or `progress` breaks off. Calls
+    /// `progress` after every slice of the search, which should take a few hundredths of a second: `progress` also
+    /// stops the search when the time is up, so that an engine needs no clock.
     ///
     /// # Errors
     /// [`Error::Refused`] if the game is over or a restriction is not supported, [`Error::Failed`] if the search fails.
     fn search(&mut self, search: &Search<'_>, progress: &mut Progress<'_>) -> Result<Analysis, Error>;
 
-    /// Returns the result of the game; in Go, of the position if the game ended here.
+    /// Returns the result of the game; in Go, the result if the game ended in this position.
     ///
     /// # Errors
     /// [`Error::Refused`] if the position has no result.
@@ -45,7 +45,7 @@ pub trait Engine {
     /// Returns the strings of stones with this status at the end of the game.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the engine does not determine it, as by default.
+    /// [`Error::Refused`] if the engine does not determine the status, as by default.
     fn status(&mut self, status: Status) -> Result<Vec<Vec<Cell>>, Error> {
         let _ = status;
         Err(Error::refused("the status of stones is not determined"))
@@ -54,59 +54,59 @@ pub trait Engine {
     /// Returns the board as lines of text.
     fn render(&self) -> String;
 
-    /// Returns true if the engine searches while the opponent thinks. It then gets a search without limits, which
-    /// ends with the next line of input.
+    /// Returns true if the engine searches while the opponent thinks. It then receives a search without limits, which
+    /// stops at the next line of input.
     fn ponders(&self) -> bool {
         false
     }
 
-    /// Returns true if each analysis has its [`ownership`](Analysis::ownership). Otherwise a request for it is answered
-    /// with a warning where the protocol has one.
+    /// Returns true if analyses have an [`ownership`](Analysis::ownership). Otherwise a request for ownership gives a
+    /// warning, if the protocol has warnings.
     fn predicts_ownership(&self) -> bool {
         false
     }
 
-    /// Forgets evaluations of earlier searches.
+    /// Discards evaluations of earlier searches.
     fn clear_cache(&mut self) {}
 }
 
-/// A function that a search calls with its result so far.
+/// A function that a search calls with the result so far.
 pub type Progress<'a> = dyn FnMut(&Analysis) -> ControlFlow<()> + 'a;
 
-/// The name, the version and the game of an engine, with the size, the komi and the rules that it starts with.
+/// Name, version and game of an engine, and the initial size, komi and rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
-    /// The name, without line breaks.
+    /// Name, without line breaks.
     pub name: String,
-    /// The version, without line breaks.
+    /// Version, without line breaks.
     pub version: String,
-    /// The game that it plays.
+    /// The game that the engine plays.
     pub game: BoardGame,
-    /// The size of the board of the first game.
+    /// Board size of the first game.
     pub size: Size,
-    /// The komi of the first game; 0 in games but Go.
+    /// Komi of the first game; 0 in other games than Go.
     pub komi: f32,
-    /// The rules of the first game.
+    /// Rules of the first game.
     pub rules: Rules,
 }
 
 /// The start of a game.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
-    /// The size of the board.
+    /// Size of the board.
     pub size: Size,
-    /// The points that White gets in Go.
+    /// Points that White receives in Go.
     pub komi: f32,
-    /// The rules.
+    /// Rules of the game.
     pub rules: Rules,
-    /// Stones that are on the board before the first move, in no order.
+    /// Stones on the board before the first move, in any order.
     pub stones: Vec<Stone>,
-    /// The player of the first move; `None` for the usual one.
+    /// Player of the first move; `None` for the usual player.
     pub to_move: Option<Color>,
 }
 
 impl Setup {
-    /// Returns the start on an empty board by the usual rules, without komi.
+    /// Returns a start on an empty board by the usual rules, without komi.
     #[must_use]
     pub const fn empty(size: Size) -> Self {
         Self { size, komi: 0.0, rules: Rules::Usual, stones: Vec::new(), to_move: None }
@@ -116,62 +116,62 @@ impl Setup {
 /// A request for a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search<'a> {
-    /// The player for whom a move is searched, usually the player to move.
+    /// Player to search a move for, usually the player to move.
     pub color: Color,
-    /// The most simulations; `None` for any number.
+    /// Maximum number of simulations; `None` is unlimited.
     pub visits: Option<u32>,
-    /// The time that `progress` grants; `None` for any time.
+    /// Time that `progress` grants; `None` is unlimited.
     pub time: Option<Duration>,
-    /// Moves that are not searched, or that alone are.
+    /// Moves to avoid, or the only moves to search.
     pub restrictions: &'a [Restriction],
 }
 
-/// A restriction of the moves of a search.
+/// A restriction on the moves of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restriction {
-    /// The player whose moves are restricted.
+    /// Player with restricted moves.
     pub color: Color,
-    /// Whether the moves are the forbidden or the allowed ones.
+    /// Forbids the moves, or allows no other moves.
     pub kind: RestrictionKind,
-    /// The moves.
+    /// The listed moves.
     pub moves: Vec<Move>,
-    /// The number of plies from the root within which the restriction applies.
+    /// Number of plies from the root within which the restriction applies.
     pub until_depth: u32,
 }
 
 /// The kind of a restriction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestrictionKind {
-    /// All moves but the listed ones are searched.
+    /// All moves except the listed moves are searched.
     Avoid,
-    /// No moves but the listed ones are searched.
+    /// Only the listed moves are searched.
     Allow,
 }
 
-/// The status of stones at the end of a game of Go.
+/// The status of stones at the end of a Go game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// They stay on the board.
+    /// The stones stay on the board.
     Alive,
-    /// They stay on the board without territory.
+    /// The stones stay on the board without territory.
     Seki,
-    /// They are removed.
+    /// The stones are removed.
     Dead,
 }
 
-/// The reason for which an engine did not do what was requested.
+/// The reason why an engine did not fulfil a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The request is not possible: an illegal move, a size without rules, a game that is over.
+    /// The request is impossible: an illegal move, an unsupported size, a finished game.
     #[error("{reason}")]
     Refused {
-        /// The reason, as a phrase.
+        /// Reason, as a phrase.
         reason: String,
     },
     /// The engine failed.
     #[error("the engine failed: {reason}")]
     Failed {
-        /// The reason, as a phrase.
+        /// Reason, as a phrase.
         reason: String,
     },
 }

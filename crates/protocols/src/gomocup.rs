@@ -1,8 +1,8 @@
-//! The [protocol of Gomocup](https://plastovicka.github.io/protocl2en.htm) (Piskvork) for Gomoku: [`serve`].
+//! The [Gomocup protocol](https://plastovicka.github.io/protocl2en.htm) (Piskvork) for Gomoku: [`serve`].
 //!
-//! The mandatory commands are answered, and of the optional ones `RESTART`, `TAKEBACK` and `ABOUT`. `RECTSTART` and
-//! `SWAP2BOARD` are refused with `ERROR`, everything else with `UNKNOWN`. A `MESSAGE` with the win rate precedes each
-//! move.
+//! The mandatory commands are supported, and the optional commands `RESTART`, `TAKEBACK` and `ABOUT`. `RECTSTART` and
+//! `SWAP2BOARD` are rejected with `ERROR`, everything else with `UNKNOWN`. A `MESSAGE` with the win rate precedes
+//! each move.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow::{Break, Continue};
@@ -13,18 +13,18 @@ use crate::{
     Settings, Setup, Size, TimeControl, winrate,
 };
 
-/// The most bytes of a line of input.
+/// Maximum length of an input line, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
-/// The value of `INFO time_left` without a limit.
+/// Value of `INFO time_left` without a limit.
 const UNLIMITED_MS: i64 = 2_147_483_647;
 
-/// The lines of a response, or the reason of an `ERROR`. A command without a response has no lines.
+/// The lines of a response, or the reason for an `ERROR`. A command without a response has no lines.
 type Answer = Result<Vec<String>, String>;
 
-/// Answers commands until `END` or the end of the input.
+/// Serves commands until `END` or the end of the input.
 ///
 /// # Errors
-/// If the output cannot be written, or the engine plays another game.
+/// The output cannot be written, or the engine plays another game.
 pub fn serve(
     engine: &mut dyn Engine,
     input: &mut dyn Input,
@@ -41,19 +41,19 @@ pub fn serve(
     Session { engine, input, output, host, settings, rules, record: None, limits, refused_rules: None }.run()
 }
 
-/// The limits of time that the manager sets.
+/// The time limits set by the manager.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
-    /// The time of each move.
+    /// Time per move.
     turn: Option<Duration>,
-    /// The time of the whole game.
+    /// Time for the whole game.
     game: Option<Duration>,
-    /// The time that is left of it.
+    /// Time left in the game.
     left: Option<Duration>,
 }
 
 impl Limits {
-    /// Returns the time for the next move, of `moves_left` own ones; `None` without a limit.
+    /// Returns the time for the next of `moves_left` own moves; `None` without a limit.
     fn budget(&self, moves_left: u32, lag: Duration) -> Option<Duration> {
         let share = |left: Duration| {
             let mut clock = Clock::new(TimeControl::Absolute { main: self.game.unwrap_or(left) });
@@ -65,7 +65,7 @@ impl Limits {
     }
 }
 
-/// A connection.
+/// The state of a connection.
 struct Session<'a> {
     engine: &'a mut dyn Engine,
     input: &'a mut dyn Input,
@@ -73,11 +73,11 @@ struct Session<'a> {
     host: &'a Host<'a>,
     settings: &'a Settings,
     rules: Rules,
-    /// The game, once there is one.
+    /// The game under way, if there is one.
     record: Option<Record>,
     limits: Limits,
-    /// The reason for which the rules of the last `INFO rule` are not played. `INFO` has no response, so it is one of
-    /// the next command that requests a move.
+    /// The reason why the rules of the last `INFO rule` are not supported. `INFO` has no response, so the next
+    /// command that requests a move fails with this reason.
     refused_rules: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl Session<'_> {
 
     fn begin_game(&mut self, size: Size) -> Answer {
         let record = Record::new(Setup { rules: self.rules, ..Setup::empty(size) });
-        // After a refusal there is no game: the one before is not continued.
+        // After a refusal there is no game: the previous game is not continued.
         self.record = None;
         record.replay(self.engine, 0).map_err(|error| error.to_string())?;
         self.record = Some(record);
@@ -161,8 +161,8 @@ impl Session<'_> {
         self.think()
     }
 
-    /// Searches a move of the player to move, plays it and returns it. The move is not needed any more if the manager
-    /// has sent `END`.
+    /// Searches a move for the player to move, plays it and returns it. After `END` from the manager, the move is no
+    /// longer needed.
     fn think(&mut self) -> Answer {
         if let Some(reason) = &self.refused_rules {
             return Err(reason.clone());
@@ -199,7 +199,7 @@ impl Session<'_> {
         self.think()
     }
 
-    /// Reads the lines up to `DONE` or the end of the input; an error if there are more than cells on any board.
+    /// Reads the lines up to `DONE` or the end of the input; an error if there are more lines than cells on any board.
     fn lines_until_done(&mut self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         let mut is_refused = false;
@@ -263,7 +263,7 @@ impl Session<'_> {
         };
         match replaced {
             Ok(()) => (self.rules, self.refused_rules) = (rules, None),
-            // Games go on by the rules before, and no move is given until another rule is named.
+            // Games continue by the previous rules, and no move is given until another rule is named.
             Err(error) => self.refused_rules = Some(error.to_string()),
         }
     }
@@ -275,7 +275,7 @@ impl Session<'_> {
     }
 }
 
-/// Returns a line for the log of the manager.
+/// Returns a line for the manager's log.
 fn message(analysis: &Analysis) -> String {
     format!("MESSAGE {} simulations, win rate {:.1} %", analysis.visits, 100.0 * winrate(analysis.value))
 }
@@ -295,8 +295,8 @@ fn parse_cell(text: &str, size: Size) -> Result<Cell, String> {
     cell.ok_or_else(|| format!("`{text}` is not a cell of the board"))
 }
 
-/// Returns the moves that lead to a board of lines `X,Y,FIELD`, with FIELD 1 for own stones and 2 for those of the
-/// opponent. The stones may be listed in any order: those of each player are played in theirs.
+/// Returns the moves that lead to a board with lines `X,Y,FIELD`, where FIELD is 1 for own stones and 2 for opposing
+/// stones. Stones may be listed in any order; each player's stones are played in list order.
 fn plies_of_board(lines: &[String], size: Size) -> Result<Vec<Ply>, String> {
     let (mut own, mut opponent) = (Vec::new(), Vec::new());
     for line in lines {
@@ -308,7 +308,7 @@ fn plies_of_board(lines: &[String], size: Size) -> Result<Vec<Ply>, String> {
             field => return Err(format!("the field `{field}` is not supported")),
         }
     }
-    // The own side is to move.
+    // The engine's side is to move.
     let (first, second) = match opponent.len().checked_sub(own.len()) {
         Some(0) => (own, opponent),
         Some(1) => (opponent, own),
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::doubles::{FirstCell, Script};
 
-    /// The lines that an engine answers, without its messages; the clock advances by a millisecond with every look.
+    /// Returns the response lines of an engine, without messages; every reading advances the clock by a millisecond.
     fn answers(text: &str) -> Vec<String> {
         let now = Shared::new(0);
         let clock = || {

@@ -1,10 +1,10 @@
-//! The [Go Text Protocol](http://www.lysator.liu.se/~gunnar/gtp/gtp2-spec-draft2/gtp2-spec.html), version 2 (draft 2):
-//! the engine's side, [`serve`], and the side that drives an engine, [`Controller`].
+//! The [Go Text Protocol](http://www.lysator.liu.se/~gunnar/gtp/gtp2-spec-draft2/gtp2-spec.html), version 2 (draft
+//! 2): the engine side, [`serve`], and the side that drives an engine, [`Controller`].
 //!
-//! The engine's side answers the commands of the specification, those of KGS for time, the analysis commands of Leela
+//! The engine side supports the commands of the specification, the KGS time commands, the analysis commands of Leela
 //! Zero, Sabaki and KataGo
-//! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)), and in Hex those
-//! of HexGui. `docs/engines.md` lists them.
+//! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)), and in Hex the
+//! commands of HexGui. `docs/engines.md` lists them.
 
 mod analyze;
 mod command;

@@ -1,19 +1,19 @@
-//! The clock and the files of a session, which are arguments: [`Host`].
+//! Clock and files of a session, passed as arguments: [`Host`].
 
 use std::io;
 use std::time::Duration;
 
-/// The clock and the files that a session may use.
+/// The clock and files that a session may use.
 #[derive(Clone, Copy)]
 pub struct Host<'a> {
-    /// Returns the time since any fixed moment; it never runs backwards.
+    /// Returns the time since a fixed moment; never runs backwards.
     pub clock: &'a dyn Fn() -> Duration,
-    /// Reads a file of at most this many bytes, for `loadsgf`; a longer one is an error.
+    /// Reads a file of at most this many bytes, for `loadsgf`; a longer file is an error.
     pub read_file: &'a dyn Fn(&str, u64) -> io::Result<Vec<u8>>,
 }
 
 impl Host<'_> {
-    /// Returns a function that is true once `time` has passed since `started`; without a time it never is.
+    /// Returns a function that is true once `time` has passed since `started`; never without a time.
     pub(crate) fn deadline(&self, started: Duration, time: Option<Duration>) -> impl FnMut() -> bool + '_ {
         move || time.is_some_and(|time| (self.clock)().saturating_sub(started) >= time)
     }

@@ -1,5 +1,5 @@
-//! Lines of input with a limit of length: [`Line`], [`Input`], of files [`Lines`], of pipes [`Background`], which a
-//! [`Stopper`] ends.
+//! Input lines of limited length: [`Line`], [`Input`], [`Lines`] for files, and [`Background`] for pipes, which a
+//! [`Stopper`] stops.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
-/// The lines that are read ahead. The other side waits when there are more.
+/// Number of lines read ahead. The other side waits if there are more.
 const LINES_AHEAD: usize = 16;
 
 /// A line of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// The text without its line feed. Bytes that are not UTF-8 are replaced.
+    /// Text without the line feed. Bytes that are not UTF-8 are replaced.
     Text(String),
-    /// A line that was longer than the limit, and was skipped.
+    /// A line beyond the limit, which was skipped.
     TooLong,
-    /// The end of the input, or a failure to read it. It is returned again and again.
+    /// End of the input, or a failure to read it. Returned repeatedly.
     End,
 }
 
-/// Lines of input that a session reads, also while it searches.
+/// Input lines that a session reads, even while it searches.
 pub trait Input {
     /// Waits for the next line and returns it.
     fn next(&mut self) -> Line;
@@ -33,7 +33,7 @@ pub trait Input {
     fn waiting(&mut self) -> Option<&Line>;
 }
 
-/// Lines of a file, all of which have arrived.
+/// Lines of a file, which have all arrived.
 #[derive(Debug)]
 pub struct Lines<R> {
     source: R,
@@ -42,7 +42,7 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Returns the lines of a source, of at most `bytes_max` bytes each.
+    /// Returns the lines of a source, each of at most `bytes_max` bytes.
     pub const fn new(source: R, bytes_max: usize) -> Self {
         Self { source, bytes_max, waiting: None }
     }
@@ -65,17 +65,17 @@ impl<R: BufRead> Input for Lines<R> {
 
 /// Lines that a thread reads from a pipe or a socket.
 ///
-/// The thread ends with its source. It is not joined: a session may end by a command while the thread waits for input
-/// that never comes.
+/// The thread stops with the source. It is not joined: a session may stop on a command while the thread waits for
+/// input that never comes.
 #[derive(Debug)]
 pub struct Background {
     lines: Receiver<Line>,
-    /// The line that is next, if it was looked at; [`Line::End`] remains.
+    /// The next line, if it was peeked at; [`Line::End`] remains.
     waiting: Option<Line>,
     stopper: Stopper,
 }
 
-/// Ends the lines of a [`Background`] from another thread, such as one that handles signals.
+/// Stops the lines of a [`Background`] from another thread, for example a signal handler.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     is_stopped: Arc<AtomicBool>,
@@ -83,10 +83,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Ends the input: its next line is [`Line::End`], also for a session that waits for one.
+    /// Stops the input: the next line is [`Line::End`], even for a session that is waiting.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        // A session that waits has an empty channel.
+        // A waiting session has an empty channel.
         let _ = self.lines.try_send(Line::End);
     }
 }
@@ -95,7 +95,7 @@ impl Background {
     /// Starts a thread that reads lines of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// If the thread cannot be started.
+    /// The thread cannot be started.
     pub fn start(source: impl Read + Send + 'static, bytes_max: usize) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_AHEAD);
         let stopper = Stopper { is_stopped: Arc::default(), lines: sender.clone() };
@@ -113,7 +113,7 @@ impl Background {
         Ok(Self { lines, waiting: None, stopper })
     }
 
-    /// Returns a handle that ends the input.
+    /// Returns a handle that stops the input.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
@@ -153,7 +153,7 @@ impl Input for Background {
     }
 }
 
-/// Reads a line of at most `bytes_max` bytes without its line feed; the rest of a longer one is skipped.
+/// Reads a line of at most `bytes_max` bytes, without the line feed; skips the rest of a longer line.
 pub(crate) fn read_line(source: &mut impl BufRead, bytes_max: usize) -> Line {
     let (mut bytes, mut is_long, mut is_end) = (Vec::new(), false, true);
     loop {

@@ -1,9 +1,9 @@
 //! KataGo's [JSON analysis protocol](https://github.com/lightvector/KataGo/blob/master/docs/Analysis_Engine.md):
 //! [`serve`], with [`Query`] and [`Response`] for both directions.
 //!
-//! Positions are searched one at a time, by priority and then in their order; queries and actions that arrive during a
-//! search are taken at once. An engine without a network for scores gives 0 for every score and its deviation; the
-//! utility is the value of the position, −1 to 1, and `lcb` is that of [`Candidate`](crate::Candidate).
+//! Positions are searched sequentially, by priority and then in order; queries and actions that arrive during a
+//! search are handled at once. An engine without a score network reports 0 for every score and deviation. The utility
+//! is the value of the position, −1 to 1, and `lcb` is the bound of [`Candidate`](crate::Candidate).
 
 mod job;
 mod query;

@@ -1,11 +1,11 @@
-//! The protocols in which programs of board games, their user interfaces and referees speak: [`gtp`], [`gomocup`],
-//! KataGo's JSON analysis ([`katago`]), and game records in SGF ([`sgf`]).
+//! Protocols between board-game programs, user interfaces and referees: [`gtp`], [`gomocup`], KataGo's JSON analysis
+//! ([`katago`]), and game records in SGF ([`sgf`]).
 //!
-//! A program that plays implements [`Engine`]; one function per protocol serves it over an [`Input`] and a writer. The
-//! other direction, [`gtp::Controller`], drives another program. The crate is deliberately independent of
-//! search, networks and the rules of games, and reads no clock and no files: both are arguments ([`Host`]). All input
-//! is untrusted: lines, records, queues and responses have limits, and invalid ones are answered with an error of the
-//! protocol. `docs/engines.md` lists what is spoken. Start with [`Engine`].
+//! A playing program implements [`Engine`]; one function per protocol serves it over an [`Input`] and a writer. In
+//! the other direction, [`gtp::Controller`] drives another program. The crate is deliberately independent of search,
+//! networks and game rules, and reads no clock and no files: both are arguments ([`Host`]). All input is untrusted:
+//! lines, records, queues and responses have limits, and invalid input gives an error of the protocol.
+//! `docs/engines.md` lists the supported commands. Start with [`Engine`].
 
 mod analysis;
 mod board;

@@ -2,42 +2,42 @@
 
 use crate::board::{Cell, Size};
 
-/// The column letters of Go: without I.
+/// Column letters in Go: without I.
 const GO_LETTERS: &[u8] = b"ABCDEFGHJKLMNOPQRSTUVWXYZ";
-/// The column letters of Hex and Othello.
+/// Column letters in Hex and Othello.
 const ALL_LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
-/// A move.
+/// A move of either player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Move {
     /// Places a stone.
     Place(Cell),
     /// Places no stone.
     Pass,
-    /// Takes over the first stone of the opponent, mirrored to the own side, by the swap rule of Hex.
+    /// Takes over the opponent's first stone, mirrored to the own side, by the swap rule of Hex.
     Swap,
-    /// Gives the game up.
+    /// Gives up the game.
     Resign,
 }
 
-/// A game of stones on a board, with a notation and a number in SGF.
+/// A game of stones on a board, with a notation and an SGF number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BoardGame {
     /// Go: `A1` at the bottom left, columns without I.
     Go,
     /// Othello: `a1` at the top left.
     Othello,
-    /// Gomoku: in GTP written as Go.
+    /// Gomoku: written as Go in GTP.
     Gomoku,
     /// Hex: `a1` at the top left.
     Hex,
 }
 
 impl BoardGame {
-    /// All games.
+    /// All games, in order of the SGF number.
     pub const ALL: [Self; 4] = [Self::Go, Self::Othello, Self::Gomoku, Self::Hex];
 
-    /// The number of the game in SGF, the value of the property `GM`.
+    /// Returns the SGF number of the game, the value of the property `GM`.
     #[must_use]
     pub const fn sgf_number(self) -> u32 {
         match self {
@@ -48,8 +48,8 @@ impl BoardGame {
         }
     }
 
-    /// Returns the number of plies of a usual game, by which time is divided. Estimates but for Othello, which fills
-    /// the board.
+    /// Returns the number of plies in a usual game, for dividing time. Estimates, except for Othello, which fills the
+    /// board.
     #[must_use]
     pub const fn plies_expected(self, size: Size) -> usize {
         let cells = size.len();
@@ -61,7 +61,7 @@ impl BoardGame {
         }
     }
 
-    /// Returns the number of own moves that a usual game lasts after `plies`.
+    /// Returns the number of own moves left in a usual game after `plies` plies.
     pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
         let plies_left = self.plies_expected(size).saturating_sub(plies);
         u32::try_from(plies_left.div_ceil(2)).unwrap_or(u32::MAX)
@@ -74,7 +74,7 @@ impl BoardGame {
         }
     }
 
-    /// Returns the number of a row as players count it, from 1.
+    /// Returns the number of a row in the notation, from 1.
     const fn row_number(self, size: Size, row: usize) -> usize {
         match self {
             Self::Go | Self::Gomoku => size.height() - row,
@@ -82,7 +82,7 @@ impl BoardGame {
         }
     }
 
-    /// Returns the name of a cell, such as `D4` in Go and `d4` in Hex. Columns behind the last letter have two.
+    /// Returns the name of a cell, such as `D4` in Go and `d4` in Hex. Columns after the last letter have two letters.
     #[must_use]
     pub fn cell_name(self, size: Size, cell: Cell) -> String {
         let (letters, column) = (self.letters(), usize::from(cell.column));
@@ -95,7 +95,7 @@ impl BoardGame {
         name
     }
 
-    /// Parses the name of a cell in any case; `None` if there is no such cell on the board.
+    /// Parses a cell name in any case; `None` if there is no such cell on the board.
     #[must_use]
     pub fn parse_cell(self, size: Size, text: &str) -> Option<Cell> {
         let digits_at = text.find(|c: char| c.is_ascii_digit())?;
@@ -118,7 +118,7 @@ impl BoardGame {
         size.cell(column, row)
     }
 
-    /// Returns the name of a move.
+    /// Returns the name of a move, as in GTP.
     #[must_use]
     pub fn move_name(self, size: Size, played: Move) -> String {
         match played {

@@ -1,25 +1,25 @@
-//! The game that a session plays or a file holds: [`Record`].
+//! The game of a session or a file: [`Record`].
 
 use crate::{Color, Engine, Error, Move, Setup};
 
-/// The most moves of a record.
+/// Maximum number of moves in a record.
 const PLIES_MAX: usize = 10_000;
 
 /// A move of one player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ply {
-    /// The player.
+    /// The player who moves.
     pub color: Color,
-    /// The move.
+    /// The move played.
     pub played: Move,
 }
 
-/// The start of a game and its moves, which lead to the position of an engine.
+/// The start of a game and the moves, which lead to the position of an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The start.
+    /// Start of the game.
     pub setup: Setup,
-    /// The moves.
+    /// Moves in order.
     pub plies: Vec<Ply>,
 }
 
@@ -30,19 +30,19 @@ impl Record {
         Self { setup, plies: Vec::new() }
     }
 
-    /// Starts the game in the engine and plays its first `plies` moves.
+    /// Starts the game in the engine and plays the first `plies` moves.
     ///
     /// # Errors
-    /// Those of the engine, which then has an undefined game.
+    /// An engine error; the engine's game is then undefined.
     pub fn replay(&self, engine: &mut dyn Engine, plies: usize) -> Result<(), Error> {
         engine.start(&self.setup)?;
         self.plies.iter().take(plies).try_for_each(|ply| engine.play(ply.color, ply.played))
     }
 
-    /// Plays a move in the engine and appends it.
+    /// Plays a move in the engine and appends it to the record.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is illegal; nothing has changed then.
+    /// [`Error::Refused`] if the move is illegal; nothing has changed then.
     pub fn play(&mut self, engine: &mut dyn Engine, ply: Ply) -> Result<(), Error> {
         if self.plies.len() >= PLIES_MAX {
             return Err(Error::refused(format!("a game has at most {PLIES_MAX} moves")));
@@ -52,10 +52,10 @@ impl Record {
         Ok(())
     }
 
-    /// Takes the last move back.
+    /// Takes back the last move.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none.
+    /// [`Error::Refused`] if there is no move.
     pub fn undo(&mut self, engine: &mut dyn Engine) -> Result<(), Error> {
         let plies = self.plies.len().checked_sub(1).ok_or_else(|| Error::refused("there is no move to take back"))?;
         self.replay(engine, plies)?;
@@ -63,10 +63,10 @@ impl Record {
         Ok(())
     }
 
-    /// Replaces the game, in the engine too. On an error the game and the engine are as before.
+    /// Replaces the game, in the engine too. After an error, the game and the engine are unchanged.
     ///
     /// # Errors
-    /// Those of the engine for the new game.
+    /// The engine's errors for the new game.
     pub fn replace(&mut self, engine: &mut dyn Engine, new: Self) -> Result<(), Error> {
         if let Err(error) = new.replay(engine, new.plies.len()) {
             self.replay(engine, self.plies.len())?;

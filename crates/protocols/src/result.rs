@@ -1,4 +1,4 @@
-//! The result of a game in the notation that GTP and SGF share: [`GameResult`].
+//! The result of a game in the common notation of GTP and SGF: [`GameResult`].
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::Color;
 pub enum GameResult {
     /// One side won.
     Win {
-        /// The winner.
+        /// Side that won.
         color: Color,
-        /// The way in which it won.
+        /// The reason of the win.
         by: Victory,
     },
     /// Neither side won.
@@ -49,7 +49,7 @@ impl GameResult {
         }
     }
 
-    /// Parses the value of the property `RE` of SGF; `None` if it is unknown (`?`) or has another form.
+    /// Parses the value of the SGF property `RE`; `None` if it is unknown (`?`) or has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -81,7 +81,7 @@ impl Victory {
     }
 }
 
-/// Formats the result as GTP's `final_score` and SGF's `RE`: `B+3.5`, `W+R`, `B+`, `0`, `Void`.
+/// Formats the result like GTP's `final_score` and SGF's `RE`: `B+3.5`, `W+R`, `B+`, `0`, `Void`.
 impl fmt::Display for GameResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

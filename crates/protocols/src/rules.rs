@@ -1,14 +1,14 @@
-//! The rules that a protocol names: [`Rules`], of Go [`GoRules`], of Gomoku [`GomokuRule`].
+//! Rules named in protocols: [`Rules`], [`GoRules`] for Go, [`GomokuRule`] for Gomoku.
 //!
-//! Those of Go have the fields and names of KataGo
+//! Go rules have KataGo's fields and names
 //! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)).
 
 use serde::{Deserialize, Serialize};
 
-/// The rules of a game.
+/// The rules of a game, by game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
-    /// The only rules of games that have no variants, such as Hex.
+    /// The only rules of games without variants, such as Hex.
     Usual,
     /// Rules of Go.
     Go(GoRules),
@@ -16,33 +16,33 @@ pub enum Rules {
     Gomoku(GomokuRule),
 }
 
-/// The rule of Gomoku for rows of stones.
+/// Gomoku's rule for rows of stones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GomokuRule {
     /// Five or more in a row win.
     Freestyle,
     /// Exactly five in a row win.
     ExactlyFive,
-    /// Renju: Black may not make overlines, double threes and double fours.
+    /// Renju: Black may not make overlines, double threes or double fours.
     Renju,
 }
 
-/// Rules of Go, as KataGo describes them in JSON.
+/// Rules of Go, with KataGo's JSON form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GoRules {
     /// The rule against cycles.
     pub ko: Ko,
-    /// The way in which a game is scored.
+    /// The scoring method.
     #[serde(alias = "score")]
     pub scoring: Scoring,
-    /// The points that groups pay.
+    /// The points that groups lose.
     pub tax: Tax,
-    /// True if groups of several stones may be suicided.
+    /// True if suicide of several stones is legal.
     pub suicide: bool,
     /// True for button Go.
     pub has_button: bool,
-    /// The points of White in handicap games.
+    /// White's points in handicap games.
     pub white_handicap_bonus: HandicapBonus,
 }
 
@@ -58,7 +58,7 @@ pub enum Ko {
     Situational,
 }
 
-/// The way in which a game is scored.
+/// The scoring method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Scoring {
@@ -68,11 +68,11 @@ pub enum Scoring {
     Territory,
 }
 
-/// The points that groups pay.
+/// The points that groups lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Tax {
-    /// None.
+    /// No tax.
     None,
     /// Points in seki do not count.
     Seki,
@@ -80,10 +80,10 @@ pub enum Tax {
     All,
 }
 
-/// The points of White in games with N handicap stones.
+/// White's points in games with N handicap stones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandicapBonus {
-    /// None.
+    /// No points.
     #[serde(rename = "0")]
     Zero,
     /// N − 1 points.
@@ -111,7 +111,7 @@ impl GoRules {
         white_handicap_bonus: HandicapBonus::Zero,
     };
 
-    /// Returns the rules of this name, as KataGo maps names to rules: `new-zealand`, `New Zealand` or `nz`.
+    /// Returns the rules with this name, mapped like in KataGo: `new-zealand`, `New Zealand` or `nz`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let area = |ko, suicide, white_handicap_bonus| Self { ko, suicide, white_handicap_bonus, ..Self::TROMP_TAYLOR };
@@ -131,15 +131,15 @@ impl GoRules {
         })
     }
 
-    /// Parses a name, or an object in JSON. Fields that are left out are those of Tromp and Taylor, and fields of later
-    /// versions of KataGo are ignored.
+    /// Parses a name, or a JSON object. Missing fields are from Tromp and Taylor; fields of later KataGo versions are
+    /// ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.starts_with('{') { serde_json::from_str(text).ok() } else { Self::named(text) }
     }
 
-    /// The komi of a game for which none is given.
+    /// Returns the komi of a game without a given komi.
     #[must_use]
     pub const fn komi_usual(&self) -> f32 {
         match (self.scoring, self.has_button) {

@@ -1,14 +1,14 @@
-//! The settings of a session in which an engine plays: [`Settings`].
+//! Settings of a session in which an engine plays: [`Settings`].
 
 use std::time::Duration;
 
 /// The settings of a session in which an engine plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The simulations of a move without a limit of time.
+    /// Simulations per move without a time limit.
     pub visits: u32,
-    /// The time of a move for which the other side sets none; `None` for any.
+    /// Time per move if the other side sets no limit; `None` is unlimited.
     pub time: Option<Duration>,
-    /// The time that a move takes beyond its search, by which its share of the time is reduced.
+    /// Time that a move takes in addition to the search, which reduces the time share of the search.
     pub lag: Duration,
 }

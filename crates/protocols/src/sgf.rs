@@ -1,8 +1,8 @@
 //! Game records in [SGF](https://www.red-bean.com/sgf/), version 4: [`read`] and [`write()`].
 //!
-//! Go, Othello, Gomoku and Hex (`GM` 1, 2, 4 and 11) are read and written. A file may hold variations, of which the
-//! main line is the record; [`Tree`] holds the whole tree with all properties. Input is limited to [`BYTES_MAX`] bytes
-//! and the nodes, depth and values that [`Tree::parse`] documents. Bytes that are not UTF-8 are replaced.
+//! The supported games are Go, Othello, Gomoku and Hex (`GM` 1, 2, 4 and 11). A file may hold variations; the record
+//! is the main line. [`Tree`] holds the whole tree with all properties. Input is limited to [`BYTES_MAX`] bytes, and
+//! to the nodes, depth and values documented in [`Tree::parse`]. Bytes that are not UTF-8 are replaced.
 
 mod game_file;
 mod parse;

@@ -1,47 +1,47 @@
-//! The time of a player: limits of a game ([`TimeControl`]), the time that is left, and the share of it for the next
-//! move ([`Clock`]).
+//! The time of a player: limits of a game ([`TimeControl`]), the time left, and the share for the next move
+//! ([`Clock`]).
 
 use std::time::Duration;
 
-/// The fewest moves among which the main time that is left is divided, so that a long game does not exhaust it.
+/// Minimum number of moves to divide the remaining main time by, so that a long game does not exhaust it.
 const MOVES_LEFT_MIN: u32 = 10;
-/// The moves whose lag is kept back of an absolute time: those of a game that lasts longer than expected.
+/// Number of moves with reserved lag in an absolute time, for games that last longer than expected.
 const LAGS_RESERVED: u32 = 100;
 
-/// The limits of time of each player.
+/// The time limits of each player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeControl {
     /// No limit.
     Unlimited,
     /// A time for the whole game.
     Absolute {
-        /// The time.
+        /// Time for all moves.
         main: Duration,
     },
-    /// A main time, then periods in each of which a number of moves is to be made.
+    /// A main time, then periods with a number of moves each.
     Canadian {
-        /// The main time.
+        /// Main time.
         main: Duration,
-        /// The length of a period.
+        /// Length of a period.
         period: Duration,
-        /// The moves of a period, at least 1.
+        /// Moves per period, at least 1.
         moves: u32,
     },
-    /// A main time, then a number of periods. A move that takes less than a period costs none.
+    /// A main time, then a number of periods. A move shorter than a period uses up none.
     ByoYomi {
-        /// The main time.
+        /// Main time.
         main: Duration,
-        /// The length of a period.
+        /// Length of a period.
         period: Duration,
-        /// The number of periods, at least 1.
+        /// Number of periods, at least 1.
         periods: u32,
     },
 }
 
 impl TimeControl {
-    /// Returns the control that GTP's `time_settings` describes: a main time, and `moves` moves in each period.
+    /// Returns the control described by GTP's `time_settings`: a main time, and `moves` moves per period.
     ///
-    /// A period without moves is no limit at all, and moves without a period are an absolute time.
+    /// A period without moves means no limit at all; moves without a period mean an absolute time.
     #[must_use]
     pub const fn from_time_settings(main: Duration, period: Duration, moves: u32) -> Self {
         match (period.is_zero(), moves) {
@@ -59,20 +59,20 @@ impl TimeControl {
     }
 }
 
-/// The time that a player has left.
+/// The time left for a player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
     control: TimeControl,
     phase: Phase,
 }
 
-/// The part of the time in which a player is.
+/// The current part of a player's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The main time and what is left of it.
+    /// The main time, and the time left in it.
     Main(Duration),
-    /// A period behind the main time: what is left of it, and the moves (Canadian) or periods (byo-yomi) left, this one
-    /// included.
+    /// A period after the main time: the time left, and the moves (Canadian) or periods (byo-yomi) left, including
+    /// this one.
     Overtime { left: Duration, count: u32 },
 }
 
@@ -83,8 +83,8 @@ impl Clock {
         Self { control, phase: Phase::Main(control.main()) }
     }
 
-    /// Sets the time that is left, as GTP's `time_left` reports it: a `count` of 0 is main time; otherwise it is the
-    /// number of moves of the period that are left, in byo-yomi the number of periods. It is ignored without a limit.
+    /// Sets the time left, as reported by GTP's `time_left`: a `count` of 0 is main time; otherwise `count` is the
+    /// number of moves left in the period, in byo-yomi the number of periods left. Ignored without a limit.
     pub fn set_left(&mut self, left: Duration, count: u32) {
         if self.control != TimeControl::Unlimited {
             self.phase = if count == 0 { Phase::Main(left) } else { Phase::Overtime { left, count } };
@@ -116,11 +116,11 @@ impl Clock {
 
     /// Returns the time for the next move; `None` without a limit.
     ///
-    /// `moves_left` is the number of own moves that the game is expected to last. Main time is divided evenly among
-    /// them, or among at least ten, so that some is left however long the game lasts; where a period follows, a move
-    /// may take a period's share at least. Each share is reduced by `lag`: the time that a move takes beyond its
-    /// search. Of an absolute time the lag of 100 moves is kept back, but half of it at most. A player whose moves take
-    /// at most `lag` longer than this exceeds a period or an absolute time only if the lags of its moves alone do.
+    /// `moves_left` is the expected number of own moves left in the game. Main time is divided evenly among them, or
+    /// among at least ten, so that some is left however long the game lasts. If a period follows, a move may take at
+    /// least one period share. Each share is reduced by `lag`, the time that a move takes in addition to the search.
+    /// In an absolute time, the lag of 100 moves is reserved, but at most half of the time. If every move takes at
+    /// most `lag` longer than this share, a player exceeds a period or an absolute time only if the lags alone do.
     #[must_use]
     pub fn budget(&self, moves_left: u32, lag: Duration) -> Option<Duration> {
         let even = |left: Duration| left / moves_left.max(MOVES_LEFT_MIN);
@@ -138,12 +138,12 @@ impl Clock {
     }
 }
 
-/// Returns the phase behind a move in a period of `moves`, with `left` and `count` before the move is counted.
+/// Returns the phase after a move in a period of `moves`, with `left` and `count` before the move is counted.
 const fn canadian(period: Duration, moves: u32, left: Duration, count: u32) -> Phase {
     if count <= 1 { Phase::Overtime { left: period, count: moves } } else { Phase::Overtime { left, count: count - 1 } }
 }
 
-/// Returns the phase behind a move that took `elapsed`, with `left` of the first of `count` periods.
+/// Returns the phase after a move that took `elapsed`, with `left` in the first of `count` periods.
 fn byo_yomi(period: Duration, left: Duration, count: u32, elapsed: Duration) -> Phase {
     if elapsed <= left || period.is_zero() {
         return Phase::Overtime { left: period, count };
@@ -163,7 +163,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A referee's clock, independent of [`Clock`]: in milliseconds, move by move.
+    /// A referee clock, independent of [`Clock`]: in milliseconds, move by move.
     struct Referee {
         control: TimeControl,
         main: i64,
@@ -184,7 +184,7 @@ mod tests {
             Self { control, main, period_left, moves, periods }
         }
 
-        /// Returns false when the time is exceeded.
+        /// Returns false once the time is exceeded.
         fn is_in_time(&mut self, move_ms: i64) -> bool {
             let over = move_ms - self.main.max(0);
             self.main = (self.main - move_ms).max(0);
@@ -221,12 +221,12 @@ mod tests {
             TimeControl::ByoYomi { main: seconds(0), period: seconds(1), periods: 1 },
         ];
         for control in controls {
-            // Games as long as expected, three times as long, and a tenth.
+            // Games of the expected length, three times as long, and a tenth as long.
             for (moves, expected) in [(150, 150_u32), (450, 150), (15, 150), (300, 1)] {
                 let (mut clock, mut referee) = (Clock::new(control), Referee::new(control));
                 for number in 0..moves {
                     let budget = clock.budget(expected.saturating_sub(number as u32), LAG).unwrap();
-                    // The whole lag, and no lag, in turns.
+                    // The full lag and no lag, alternating.
                     let took = budget + if number % 3 == 0 { LAG } else { Duration::ZERO };
                     assert!(referee.is_in_time(took.as_millis() as i64), "{control:?}: move {number} of {moves}");
                     clock.spend(took);

@@ -1,4 +1,4 @@
-//! The options and the lines of the analysis commands of Leela Zero and KataGo: [`Options`], [`info_line`].
+//! Options and lines of the analysis commands from Leela Zero and KataGo: [`Options`], [`info_line`].
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::{Analysis, BoardGame, Candidate, Color, Move, Restriction, Restrictio
 
 use super::failure::Failure;
 
-/// The most restrictions of a command.
+/// Maximum number of restrictions in a command.
 const RESTRICTIONS_MAX: usize = 64;
 
-/// The form of a line of analysis.
+/// The form of an analysis line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// Leela Zero: shares are integers in units of 1/10000.
@@ -21,19 +21,19 @@ pub(super) enum Style {
 /// The options of an analysis command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Options {
-    /// The player for whom moves are searched.
+    /// Player to search moves for.
     pub(super) color: Color,
-    /// The time between lines; `None` for a line at the end only.
+    /// Time between lines; `None` for a single line at the end.
     pub(super) interval: Option<Duration>,
-    /// The fewest moves of a line, where there are as many.
+    /// Minimum number of moves per line, if there are enough moves.
     moves_min: usize,
-    /// The most moves of a line.
+    /// Maximum number of moves per line.
     moves_max: usize,
-    /// Whether the expected owners of all cells are reported.
+    /// True to report the expected owners of all cells.
     has_ownership: bool,
-    /// Whether the visits of each ply of a variation are reported.
+    /// True to report the visits of each ply in a variation.
     has_variation_visits: bool,
-    /// Whether visits and value of the position are reported.
+    /// True to report visits and value of the position.
     has_root_info: bool,
     /// Restrictions of the search.
     pub(super) restrictions: Vec<Restriction>,
@@ -68,7 +68,7 @@ impl Options {
                 "ownership" => options.has_ownership = boolean(value()?)?,
                 "pvVisits" => options.has_variation_visits = boolean(value()?)?,
                 "rootInfo" => options.has_root_info = boolean(value()?)?,
-                // They describe what no engine here predicts, and are accepted for the user interfaces that send them.
+                // They describe quantities that no engine here predicts; accepted for user interfaces that send them.
                 "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "noResultValue" => {
                     boolean(value()?)?;
                 }
@@ -100,7 +100,7 @@ fn centiseconds(text: &str) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(10 * u64::from(number::<u32>(text)?)))
 }
 
-/// Returns the line of an analysis: an `info` for each move, the best first. It is empty if there is no move.
+/// Returns an analysis line: an `info` per move, best first; empty without moves.
 pub(super) fn info_line(analysis: &Analysis, style: Style, options: &Options, game: BoardGame, size: Size) -> String {
     let reported = analysis.reported(options.moves_min, options.moves_max);
     let infos = reported.map(|(order, candidate)| {
@@ -137,7 +137,8 @@ fn leela_zero(candidate: &Candidate, order: usize) -> String {
     format!("visits {visits} winrate {winrate} prior {} lcb {lcb} order {order}", share(f64::from(*prior)))
 }
 
-/// The utility is the value, −1 to 1. A score that is not predicted is 0, as is its deviation, which none predicts.
+/// Formats a candidate. The utility is the value, −1 to 1. A score without a prediction is 0, and so is the
+/// deviation, which no engine predicts.
 fn katago(candidate: &Candidate, order: usize) -> String {
     let Candidate { visits, prior, value, .. } = candidate;
     let (winrate, lcb) = (winrate(*value), candidate.winrate_lower_bound());

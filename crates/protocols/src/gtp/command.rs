@@ -1,18 +1,19 @@
-//! A line of input as a command: [`Command`].
+//! An input line as a command: [`Command`].
 
 /// A command with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Command {
-    /// The id as it was written, decimal digits.
+    /// Id as written, in decimal digits.
     pub(super) id: Option<String>,
-    /// The name; empty if the line has an id only.
+    /// Name; empty if the line has only an id.
     pub(super) name: String,
-    /// The arguments.
+    /// Arguments in order.
     pub(super) arguments: Vec<String>,
 }
 
 impl Command {
-    /// Parses a line: control characters are removed, tabs are spaces, `#` begins a comment. `None` if nothing is left.
+    /// Parses a line: control characters are removed, tabs become spaces, `#` starts a comment. `None` if nothing is
+    /// left.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let line = line.split_once('#').map_or(line, |(before, _)| before);
         let is_kept = |c: &char| *c == '\t' || !c.is_ascii_control();

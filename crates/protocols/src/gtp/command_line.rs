@@ -1,10 +1,10 @@
 //! The words of a command line: [`split_words`].
 
-/// Splits the command line of an engine into its words: at spaces outside of quotes. A backslash takes the next
-/// character as it is, but not between single quotes.
+/// Splits the command line of an engine into words, at spaces outside quotes. A backslash escapes the next character,
+/// except between single quotes.
 ///
 /// # Errors
-/// [`CommandLineError`] for a line without words, and for a quote without its end.
+/// [`CommandLineError`] for a line without words, and for an unfinished quote or escape.
 pub fn split_words(line: &str) -> Result<Vec<String>, CommandLineError> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut characters = line.chars();
@@ -36,7 +36,7 @@ pub enum CommandLineError {
     /// There is no word.
     #[error("the command line of the engine is empty")]
     Empty,
-    /// A quote has no end, or a backslash is the last character.
+    /// A quote is not closed, or a backslash is the last character.
     #[error("`{line}` ends within a quote or behind a backslash")]
     Unfinished {
         /// The command line.

@@ -1,4 +1,4 @@
-//! The commands and their answers: [`find`].
+//! The commands and the responses: [`find`].
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use super::failure::Failure;
 use super::handicap;
 use super::session::{Purpose, Session};
 
-/// The longest time of a time control, in seconds: that which KataGo requires.
+/// Maximum time in a time control, in seconds: the value that KataGo requires.
 const SECONDS_MAX: f64 = 2_147_483_647.0;
 
-/// The way in which a command is executed.
+/// The execution of a command.
 #[derive(Clone, Copy)]
 pub(super) enum Action {
-    /// Returns the text of its response.
+    /// Returns the text of a response.
     Answer(fn(&mut Session<'_>, &[&str]) -> Answer),
-    /// Searches and writes lines of analysis.
+    /// Searches and writes analysis lines.
     Stream(Style, Purpose),
     /// Ends the session.
     Quit,
@@ -26,7 +26,7 @@ pub(super) enum Action {
 /// The text of a response, or the failure.
 type Answer = Result<String, Failure>;
 
-/// The games in which a command is known.
+/// The games with a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Games {
     All,
@@ -75,17 +75,17 @@ const COMMANDS: &[(&str, Games, Action)] = &[
     ("version", All, A(version)),
 ];
 
-/// Returns the action of a command that is known in this game.
+/// Returns the action of a command in this game; `None` if the command is unknown.
 pub(super) fn find(name: &str, game: BoardGame) -> Option<Action> {
     known(game).find(|(known, _)| *known == name).map(|(_, action)| action)
 }
 
-/// Returns true if the command plays a move of the engine, behind which it may ponder.
+/// Returns true if the command makes the engine play a move, after which it may ponder.
 pub(super) fn is_move(name: &str) -> bool {
     name == "genmove" || name.ends_with("genmove_analyze")
 }
 
-/// The names and actions of the commands of a game.
+/// Returns the names and actions of the commands in a game.
 fn known(game: BoardGame) -> impl Iterator<Item = (&'static str, Action)> {
     let is_known = move |games: Games| games == All || games == Only(game);
     COMMANDS.iter().filter(move |(_, games, _)| is_known(*games)).map(|(name, _, action)| (*name, *action))
@@ -156,7 +156,7 @@ fn clear_board(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     Ok(String::new())
 }
 
-/// The setup of the game without its stones.
+/// Returns the setup of the game without stones.
 fn without_stones(session: &Session<'_>) -> Setup {
     Setup { stones: Vec::new(), to_move: None, ..session.record.setup.clone() }
 }
@@ -196,7 +196,7 @@ fn play(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [side, played] = exactly(arguments)?;
     let color = color(side)?;
     match session.game().parse_move(session.size(), played) {
-        // HexGui reports that the opponent has resigned; nothing is played then.
+        // HexGui reports a resignation of the opponent; nothing is played then.
         Some(Move::Resign) if session.game() == BoardGame::Hex => {}
         Some(Move::Resign) | None => return Err(Failure::Syntax),
         Some(played) => session.play(color, played)?,
@@ -290,7 +290,7 @@ fn fixed_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     place_handicap(session, &cells)
 }
 
-/// Places the fixed stones, or as many as have fixed places: the engine may place fewer than requested.
+/// Places handicap stones on the fixed places; the engine may place fewer than requested.
 fn place_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [count] = exactly(arguments)?;
     let size = session.size();
@@ -351,7 +351,7 @@ fn showboard(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     Ok(format!("\n{}", session.engine.render()))
 }
 
-/// Lists what HexGui offers in its menu, as `type/label/command`.
+/// Lists the menu entries for HexGui, as `type/label/command`.
 fn hexgui_analyze_commands(_: &mut Session<'_>, arguments: &[&str]) -> Answer {
     none(arguments)?;
     Ok("string/Show Board/showboard\nstring/Final Score/final_score\nstring/Best Move/reg_genmove %m".into())

@@ -13,24 +13,24 @@ use crate::{BoardGame, Color, Move, Ply, Size};
 
 use super::response::{self, Event};
 
-/// The most bytes of a command: a pipe holds them, so that an engine that reads nothing does not block the controller.
+/// Maximum length of a command, in bytes: a pipe holds them, so that an engine that reads nothing does not block the
+/// controller.
 const COMMAND_BYTES_MAX: usize = 4096;
-/// The most bytes of a response, and of a line outside of one.
+/// Maximum length of a response, and of a line outside responses, in bytes.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
-/// The responses that are read ahead. An engine that prints more waits.
+/// Number of responses read ahead. An engine that prints more waits.
 const RESPONSES_AHEAD: usize = 2;
-/// The most responses that an engine prints while its end is awaited.
+/// Maximum number of responses from an engine that is expected to exit.
 const EVENTS_AT_END_MAX: usize = 100;
-/// The time in which the output of a killed engine ends.
+/// Time limit for the output of a killed engine to close.
 const ENDING: Duration = Duration::from_secs(1);
-/// The time between two calls of the function that may interrupt a wait.
+/// Time between two calls of the function that may interrupt a wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// An engine that is driven over pipes, one command at a time.
+/// Drives an engine over pipes, one command at a time.
 ///
-/// An engine that does not respond in time, or does not keep to the protocol, is killed with the processes that it
-/// started in its process group; every later command is then an error. It is killed when the controller is dropped,
-/// too.
+/// An engine that does not respond in time, or violates the protocol, is killed together with all processes in its
+/// process group; every later command is then an error. Dropping the controller also kills the engine.
 pub struct Controller {
     name: String,
     input: Box<dyn Write + Send>,
@@ -49,11 +49,11 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Starts a program with pipes to its input and output. Its standard error stays that of the command. `name` stands
-    /// in errors.
+    /// Starts a program with pipes to the input and output. The standard error is that of `command`. Errors contain
+    /// `name`.
     ///
     /// # Errors
-    /// If the program cannot be started.
+    /// The program cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Result<Self, Error> {
         let error = |fault| Error { engine: name.into(), command: "start".into(), fault };
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -76,7 +76,7 @@ impl Controller {
     /// Drives an engine over any pipes.
     ///
     /// # Errors
-    /// If the thread that reads cannot be started.
+    /// The reader thread cannot be started.
     pub fn over(
         name: &str,
         input: impl Write + Send + 'static,
@@ -98,17 +98,17 @@ impl Controller {
         })
     }
 
-    /// Sets a function that is called several times a second while a response is awaited. Once it returns true, the
-    /// engine is killed, and the command is an error with [`Fault::Interrupted`].
+    /// Sets a function that is called several times per second during a wait for a response. Once it returns true,
+    /// the engine is killed, and the command fails with [`Fault::Interrupted`].
     pub fn interrupt_when(&mut self, is_interrupted: impl Fn() -> bool + Send + 'static) {
         self.is_interrupted = Box::new(is_interrupted);
     }
 
-    /// Sends a command and returns the text of its response.
+    /// Sends a command and returns the text of the response.
     ///
     /// # Errors
-    /// [`Fault::Refused`] if the command failed in the engine, which can go on. After every other fault but
-    /// [`Fault::Command`] the engine has ended.
+    /// [`Fault::Refused`] if the command failed in the engine, which can continue. After all other faults except
+    /// [`Fault::Command`], the engine is killed.
     pub fn send(&mut self, command: &str, timeout: Duration) -> Result<String, Error> {
         self.exchange(command, timeout).map_err(|fault| {
             if !matches!(fault, Fault::Refused { .. } | Fault::Command) {
@@ -161,10 +161,10 @@ impl Controller {
         }
     }
 
-    /// Sends a move of a player.
+    /// Sends a player's move.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     pub fn play(&mut self, game: BoardGame, size: Size, ply: Ply, timeout: Duration) -> Result<(), Error> {
         let command = format!("play {} {}", ply.color.letter(), game.move_name(size, ply.played));
         self.send(&command, timeout).map(|_| ())
@@ -173,7 +173,7 @@ impl Controller {
     /// Requests a move, which the engine plays.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), and [`Fault::Move`] for a response that is no move; the engine can go on.
+    /// Same as [`send`](Self::send), and [`Fault::Move`] for a response that is no move; the engine can continue.
     pub fn genmove(&mut self, game: BoardGame, size: Size, color: Color, timeout: Duration) -> Result<Move, Error> {
         let command = format!("genmove {}", color.letter());
         let text = self.send(&command, timeout)?;
@@ -184,27 +184,27 @@ impl Controller {
         })
     }
 
-    /// Requests the end of the engine, and kills it if it does not end by itself.
+    /// Requests the exit of the engine, and kills it if it does not exit.
     pub fn quit(mut self, timeout: Duration) {
-        // An engine that refuses to quit is killed below.
+        // An engine that rejects `quit` is killed below.
         let _ = self.send("quit", timeout);
         if !self.is_ended {
             self.await_end(timeout);
         }
     }
 
-    /// Waits until the output has ended. Returns false if it has not within the time.
+    /// Waits until the output is closed. Returns false if it is still open after `timeout`.
     fn await_end(&mut self, timeout: Duration) -> bool {
         let mut events = (0..EVENTS_AT_END_MAX).map(|_| self.events.recv_timeout(timeout));
         events.find_map(Result::err) == Some(RecvTimeoutError::Disconnected)
     }
 
-    /// Kills the engine and waits for its end.
+    /// Kills the engine and waits for the exit.
     fn end(&mut self) {
         self.is_ended = true;
         self.input = Box::new(io::sink());
         let Some(mut child) = self.child.take() else { return };
-        // The group is gone if the engine has ended by itself.
+        // The group is gone if the engine has exited by itself.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.kill();
         let _ = child.wait();
@@ -214,14 +214,14 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.end();
-        // A process outside of the group may still hold the pipe: the thread is then left to it.
+        // A process outside the group may still hold the pipe: the thread is then left running.
         if self.await_end(ENDING) {
             let _ = self.reader.take().map(JoinHandle::join);
         }
     }
 }
 
-/// Reads responses until the output ends or the controller is gone.
+/// Reads responses until the output is closed or the controller is dropped.
 fn read(output: impl Read, events: &SyncSender<Event>) {
     let mut output = BufReader::new(output);
     loop {
@@ -237,56 +237,56 @@ fn read(output: impl Read, events: &SyncSender<Event>) {
 #[derive(Debug, thiserror::Error)]
 #[error("{engine} at `{command}`: {fault}")]
 pub struct Error {
-    /// The name of the engine.
+    /// Name of the engine.
     pub engine: String,
-    /// The command.
+    /// The failed command.
     pub command: String,
-    /// The reason.
+    /// Reason for the failure.
     pub fault: Fault,
 }
 
-/// The reason for which a command to an engine failed.
+/// The reason why a command to an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The engine answered with an error.
+    /// The engine responded with an error.
     #[error("the engine answered `{message}`")]
     Refused {
-        /// Its message.
+        /// The engine's message.
         message: String,
     },
     /// The command is empty, too long, or contains control characters. It was not sent.
     #[error("a command is one line of 1 to {} bytes", COMMAND_BYTES_MAX)]
     Command,
-    /// The engine answered `genmove` with something else.
+    /// The engine responded to `genmove` with something else.
     #[error("`{text}` is no move")]
     Move {
-        /// The answer.
+        /// Text of the response.
         text: String,
     },
     /// The engine did not respond in time.
     #[error("no response within {timeout:?}")]
     Timeout {
-        /// The time.
+        /// The time limit.
         timeout: Duration,
     },
     /// The wait for the response was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The engine has ended.
+    /// The engine has exited.
     #[error("the engine has ended")]
     Ended,
     /// The response is too long.
     #[error("a response of more than {bytes_max} bytes")]
     TooLong {
-        /// The limit.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
     /// The response has the id of another command.
     #[error("a response with the id {found:?} instead of {expected}")]
     Id {
-        /// The id of the command.
+        /// Id of the command.
         expected: u32,
-        /// The id of the response.
+        /// Id of the response.
         found: Option<u32>,
     },
     /// The pipes failed, or the program could not be started.

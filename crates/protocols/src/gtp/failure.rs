@@ -1,8 +1,8 @@
-//! The messages of failed commands: [`Failure`].
+//! Messages of failed commands: [`Failure`].
 
 use crate::Error;
 
-/// The reason for which a command failed. The texts are those of the specification where it has one.
+/// The reason why a command failed. The texts are from the specification where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("unknown command")]
@@ -36,7 +36,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns the message for an error of the engine: `refused` for a refusal, and that of a failed engine otherwise.
+    /// Returns the failure for an engine error: `refused` for a refusal, otherwise the failure of the engine.
     pub(super) fn of(error: Error, refused: Self) -> Self {
         match error {
             Error::Refused { .. } => refused,

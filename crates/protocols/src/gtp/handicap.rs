@@ -2,11 +2,11 @@
 
 use crate::{Cell, Size};
 
-/// The smallest board with fixed places, and the first with those of the fourth line.
+/// Minimum side with fixed places, and the minimum with places on the fourth line.
 const SIDE_MIN: usize = 7;
 const SIDE_OF_FOURTH_LINE: usize = 13;
 
-/// Returns the most stones that have fixed places.
+/// Returns the maximum number of stones with fixed places.
 pub(super) fn fixed_max(size: Size) -> usize {
     match size.width() {
         _ if !size.is_square() => 0,
@@ -16,7 +16,7 @@ pub(super) fn fixed_max(size: Size) -> usize {
     }
 }
 
-/// Returns the places of `count` stones; `None` where they are not fixed.
+/// Returns the places of `count` stones; `None` if they are not fixed.
 pub(super) fn fixed(size: Size, count: usize) -> Option<Vec<Cell>> {
     if !(2..=fixed_max(size)).contains(&count) {
         return None;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::BoardGame;
 
-    /// The table of the specification, for the 19 × 19 board.
+    /// The specification's table for the 19 × 19 board.
     #[test]
     fn the_places_are_those_of_the_specification() {
         let names = |side, count| {

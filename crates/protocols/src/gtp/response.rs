@@ -1,33 +1,32 @@
-//! The responses of an engine: [`Event`], [`read`].
+//! Responses from an engine: [`Event`], [`read`].
 
 use std::io::BufRead;
 
 use crate::input::{Line, read_line};
 
-/// Something that an engine printed.
+/// A part of an engine's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     /// A whole response.
     Response(Response),
-    /// A response that is longer than the limit.
+    /// A response beyond the limit.
     TooLong,
     /// The end of the output.
     End,
 }
 
-/// A response of an engine.
+/// A response from an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Response {
     /// True if the command succeeded.
     pub(super) is_success: bool,
     /// The id of the command, if the response has one.
     pub(super) id: Option<u32>,
-    /// The text, without the id and the line feeds at its end.
+    /// Text, without the id and trailing line feeds.
     pub(super) text: String,
 }
 
-/// Reads the next response of at most `bytes_max` bytes. Lines outside of a response are skipped: some engines print a
-/// greeting.
+/// Reads the next response of at most `bytes_max` bytes. Skips lines outside responses: some engines print a greeting.
 pub(super) fn read(source: &mut impl BufRead, bytes_max: usize) -> Event {
     let mut text: Option<String> = None;
     loop {
@@ -51,7 +50,7 @@ pub(super) fn read(source: &mut impl BufRead, bytes_max: usize) -> Event {
     }
 }
 
-/// Parses a response that begins with `=` or `?`.
+/// Parses a response that starts with `=` or `?`.
 fn parse(text: &str) -> Response {
     let (mark, rest) = text.split_at(1);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

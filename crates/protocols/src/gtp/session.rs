@@ -1,4 +1,4 @@
-//! The engine's side of a connection: [`serve`].
+//! The engine side of a connection: [`serve`].
 
 use std::io::{self, Write};
 use std::ops::ControlFlow::{Break, Continue};
@@ -14,25 +14,25 @@ use super::command::Command;
 use super::commands::{self, Action};
 use super::failure::Failure;
 
-/// The most bytes of a line of input: a list of handicap stones on a full board takes 2,000.
+/// Maximum length of an input line, in bytes: a list of handicap stones on a full board takes 2,000.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// The number of passes in a row that end a game.
+/// Number of consecutive passes that end a game.
 const PASSES_OF_END: usize = 2;
 
-/// The purpose of a search whose lines of analysis are written.
+/// The purpose of a search with analysis lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It ends with the next line of input, as `lz-analyze`.
+    /// Stops at the next line of input, like `lz-analyze`.
     Watch,
-    /// It ends by itself, and its move is played, as `lz-genmove_analyze`.
+    /// Stops by itself and plays the move, like `lz-genmove_analyze`.
     Play,
 }
 
-/// Answers commands until `quit` or the end of the input.
+/// Serves commands until `quit` or the end of the input.
 ///
 /// # Errors
-/// If the output cannot be written, or the engine does not start the game of its own [`Identity`](crate::Identity).
+/// The output cannot be written, or the engine does not start the game in its own [`Identity`](crate::Identity).
 pub fn serve(
     engine: &mut dyn Engine,
     input: &mut dyn Input,
@@ -49,7 +49,7 @@ pub fn serve(
     session.run()
 }
 
-/// A connection: the game, the clocks and the ends of the connection.
+/// A connection: the game, the clocks, and both ends of the connection.
 pub(super) struct Session<'a> {
     pub(super) engine: &'a mut dyn Engine,
     input: &'a mut dyn Input,
@@ -58,7 +58,7 @@ pub(super) struct Session<'a> {
     settings: &'a Settings,
     pub(super) record: Record,
     control: TimeControl,
-    /// The time left of Black and White.
+    /// Time left for Black and White.
     pub(super) clocks: [Clock; 2],
 }
 
@@ -110,14 +110,14 @@ impl Session<'_> {
         self.output.flush()
     }
 
-    /// Replaces the game; `refused` is the failure if the engine refuses it. Both players get their whole time.
+    /// Replaces the game; `refused` is the failure for a refusal by the engine. Both players get the full time.
     pub(super) fn start(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
         self.replace(record, refused)?;
         self.set_time(self.control);
         Ok(())
     }
 
-    /// Replaces the game by that of a file; the failure has the engine's reason. Both players get their whole time.
+    /// Replaces the game by a game from a file; the failure has the engine's reason. Both players get the full time.
     pub(super) fn load(&mut self, record: Record) -> Result<(), Failure> {
         let failure = |error: Error| {
             let reason = format!("its moves or its board are not possible: {error}");
@@ -128,7 +128,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Replaces the game while the clocks go on.
+    /// Replaces the game while the clocks continue.
     pub(super) fn replace(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
         self.record.replace(self.engine, record).map_err(|error| Failure::of(error, refused))
     }
@@ -144,13 +144,13 @@ impl Session<'_> {
         self.clocks = [Clock::new(control); 2];
     }
 
-    /// Returns the time for a move of `color`: its share of the clock's, or that of the settings; `None` for any time.
+    /// Returns the time for a move of `color`: a share of the clock, or the time in the settings; `None` is unlimited.
     fn budget(&self, color: Color) -> Option<Duration> {
         let moves_left = self.game().moves_left(self.size(), self.record.plies.len());
         self.clocks[color.index()].budget(moves_left, self.settings.lag).or(self.settings.time)
     }
 
-    /// Searches a move of `color` within its time, and subtracts the time that it took. Does not play it.
+    /// Searches a move for `color` within the time limit, and subtracts the elapsed time. Does not play the move.
     pub(super) fn choose(&mut self, color: Color) -> Result<Move, Failure> {
         let (started, time) = ((self.host.clock)(), self.budget(color));
         let visits = time.is_none().then_some(self.settings.visits);
@@ -161,13 +161,13 @@ impl Session<'_> {
         Ok(analysis.choice)
     }
 
-    /// Plays a chosen move, unless it resigns.
+    /// Plays a chosen move, unless it is a resignation.
     pub(super) fn play_choice(&mut self, color: Color, choice: Move) -> Result<(), Failure> {
         if choice == Move::Resign { Ok(()) } else { self.play(color, choice) }
     }
 
-    /// Searches and writes lines of analysis. A failure before the first line is a failed response, and one behind it
-    /// ends the response.
+    /// Searches and writes analysis lines. A failure before the first line is a failed response; a later failure
+    /// closes the response.
     fn stream(&mut self, id: Option<&str>, arguments: &[&str], style: Style, purpose: Purpose) -> io::Result<()> {
         let (game, size) = (self.game(), self.size());
         let options = match Options::parse(arguments, game, size, self.engine.to_move()) {
@@ -202,7 +202,7 @@ impl Session<'_> {
         };
         lines.write(&line(&analysis));
         if purpose == Purpose::Watch {
-            // A search that ended by itself keeps its response open, as one without an end.
+            // After a search that stopped by itself, the response stays open, as during an endless search.
             input.peek();
             return lines.end();
         }
@@ -215,8 +215,8 @@ impl Session<'_> {
         lines.end()
     }
 
-    /// Searches until the next line of input, if the engine ponders and the game goes on. Failures are those of the
-    /// next move, too.
+    /// Searches until the next line of input, if the engine ponders and the game is not over. Failures are ignored,
+    /// since the next move has the same failure.
     fn ponder(&mut self) {
         let passes = self.record.plies.iter().rev().take_while(|ply| ply.played == Move::Pass).count();
         if !self.engine.ponders() || passes >= PASSES_OF_END || self.input.waiting().is_some() {
@@ -229,8 +229,8 @@ impl Session<'_> {
     }
 }
 
-/// Returns the text of a response: without control characters, blank lines and white space at line ends, but for a line
-/// feed at its beginning.
+/// Returns the text of a response, without control characters, blank lines and trailing white space, except for a
+/// leading line feed.
 fn body(text: &str) -> String {
     let clean = |line: &str| line.chars().filter(|c| !c.is_ascii_control() || *c == '\t').collect::<String>();
     let lines = text.lines().map(|line| clean(line.trim_end())).filter(|line| !line.is_empty());
@@ -238,13 +238,13 @@ fn body(text: &str) -> String {
     format!("{first}{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// A response that is written line by line.
+/// A response written line by line.
 struct StreamedResponse<'a> {
     output: &'a mut dyn Write,
     id: Option<&'a str>,
     /// True once the first line of the response is written.
     is_open: bool,
-    /// The first failure to write.
+    /// The first write failure.
     failure: Option<io::Error>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of both sides of GTP: every command against an engine for tests, and a controller that drives such an engine
-//! and processes that do not keep to the protocol.
+//! Tests of both sides of GTP: every command with a test engine, and a controller with such an engine and with
+//! processes that violate the protocol.
 
 use std::cell::Cell;
 use std::io;
@@ -11,7 +11,7 @@ use super::*;
 use crate::doubles::{FirstCell, Script};
 use crate::{Background, BoardGame, Color, Host, Input, Move, Ply, Settings, Size};
 
-/// The time in which an engine that responds does so. No test waits for it.
+/// Time limit for engines that respond. No test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTINGS: Settings = Settings { visits: 50, time: None, lag: Duration::from_millis(10) };
 
@@ -25,7 +25,7 @@ fn file(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns the responses of a session. The clock advances by a millisecond with every look.
+/// Returns the responses of a session. Every reading advances the clock by a millisecond.
 fn serve_all(engine: &mut FirstCell, input: &mut dyn Input) -> Vec<String> {
     let now = Cell::new(0);
     let clock = || {
@@ -44,7 +44,7 @@ fn responses(engine: &mut FirstCell, text: &str) -> Vec<String> {
     serve_all(engine, &mut Script::new(text, 40))
 }
 
-/// Checks the response of each command of a session.
+/// Checks the response to each command of a session.
 fn check(game: BoardGame, exchanges: &[(&str, &str)]) {
     let commands: Vec<&str> = exchanges.iter().map(|(command, _)| *command).collect();
     let responses = responses(&mut FirstCell::new(game), &commands.join("\n"));
@@ -226,7 +226,7 @@ fn a_move_takes_its_share_of_the_time() {
     let text = "time_settings 3 0 0\nlz-genmove_analyze b\nlz-genmove_analyze b";
     let responses = responses(&mut FirstCell::new(BoardGame::Go), text);
     let visits = |response: &str| response.lines().nth(1).unwrap().split(' ').nth(4).unwrap().parse::<u32>().unwrap();
-    // Two seconds among 30 moves less the lag are 57 looks at the clock: two for each slice of eight simulations.
+    // Two seconds among 30 moves, less the lag, are 57 readings of the clock: two per slice of eight simulations.
     let [first, second] = [visits(&responses[1]), visits(&responses[2])];
     assert!((220..=240).contains(&first) && second <= first, "{first}, {second}");
 }
@@ -247,7 +247,7 @@ fn a_move_has_the_time_of_the_settings_unless_the_controller_sets_one() {
         let info = text.lines().find(|line| line.starts_with("info")).unwrap().to_owned();
         info.split(' ').nth(4).unwrap().parse::<u32>().unwrap()
     };
-    // A slice of eight simulations looks at the clock twice.
+    // A slice of eight simulations reads the clock twice.
     let [own, longer] = ["lz-genmove_analyze b", "time_settings 0 1 1\nlz-genmove_analyze b"].map(visits);
     assert!((100..=130).contains(&own) && longer > 10 * own, "{own}, {longer}");
 }
@@ -273,7 +273,7 @@ fn lines_of_any_length_and_bytes_are_answered() {
     assert_eq!(responses, ["? line too long", "= first-cell", "? unknown command", "=9 false", "= 2"]);
 }
 
-/// Returns a controller that drives an engine in a thread.
+/// Returns a controller for an engine in a thread.
 fn controlled(game: BoardGame) -> (Controller, JoinHandle<()>) {
     let (engine_input, controller_output) = io::pipe().unwrap();
     let (controller_input, mut engine_output) = io::pipe().unwrap();
@@ -303,7 +303,7 @@ fn a_controller_plays_with_an_engine() {
     engine.join().unwrap();
 }
 
-/// Starts a script of the shell as an engine.
+/// Starts a shell script as an engine.
 #[allow(clippy::disallowed_methods, reason = "the tests start the engines that the controller drives")]
 fn shell(script: &str) -> Controller {
     Controller::start("a script", Command::new("sh").args(["-c", script])).unwrap()
@@ -318,7 +318,7 @@ fn an_engine_that_hangs_dies_or_breaks_the_protocol_is_killed_and_named() {
         assert!(matches!(controller.send("name", timeout).unwrap_err().fault, Fault::Ended));
         error.fault
     };
-    // The shell starts a process of its own, which holds the pipe too.
+    // The shell starts another process, which holds the pipe too.
     let hangs = fault("sleep 1000; true", Duration::from_millis(50));
     assert!(matches!(hangs, Fault::Timeout { .. }), "{hangs}");
     let dies = fault("read line; exit 3", PATIENCE);

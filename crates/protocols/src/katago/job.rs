@@ -1,4 +1,4 @@
-//! A query whose fields are valid: [`Job`].
+//! A query with valid fields: [`Job`].
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
 
 use super::query::{FieldMessage, MoveRestriction, Query};
 
-/// The most positions of a query.
+/// Maximum number of positions in a query.
 const TURNS_MAX: usize = 10_000;
-/// The largest komi.
+/// Maximum absolute komi.
 const KOMI_MAX: f32 = 150.0;
 
-/// A query whose fields are valid. Whether its moves are legal is found when they are played.
+/// A query with valid fields. Illegal moves are found when they are played.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Job {
     pub(super) id: String,
     pub(super) record: Record,
-    /// The numbers of plies before the positions, and their priorities.
+    /// Number of plies before each position, with the priority.
     pub(super) turns: Vec<Turn>,
     pub(super) visits: Option<u32>,
     pub(super) restrictions: Vec<Restriction>,
@@ -29,7 +29,7 @@ pub(super) struct Job {
     pub(super) has_policy: bool,
     pub(super) has_ownership: bool,
     pub(super) has_variation_visits: bool,
-    /// The length of the line of the query, by which the memory of waiting queries is limited.
+    /// Length of the query line, which limits the memory of waiting queries.
     pub(super) bytes: usize,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Turn {
 }
 
 impl Job {
-    /// Checks the fields of a query whose line has `bytes` bytes.
+    /// Checks the fields of a query with a line of `bytes` bytes.
     ///
     /// # Errors
     /// The first invalid field.
@@ -90,7 +90,7 @@ fn interval(seconds: f64) -> Result<Duration, FieldMessage> {
     interval.ok_or_else(|| FieldMessage::new("reportDuringSearchEvery", "expected a positive number of seconds"))
 }
 
-/// The rules of a query; in games but Go those of the engine.
+/// Returns the rules of a query; in other games than Go, the engine's rules.
 fn rules(query: &Query, identity: &Identity) -> Result<Rules, FieldMessage> {
     if !matches!(identity.rules, Rules::Go(_)) {
         return Ok(identity.rules);
@@ -138,7 +138,7 @@ fn turns(query: &Query) -> Result<Vec<Turn>, FieldMessage> {
     Ok(numbers.into_iter().zip(priorities).map(|(number, priority)| Turn { number, priority }).collect())
 }
 
-/// The board on which the moves of a query are read.
+/// The board for reading the moves of a query.
 struct Board<'a> {
     identity: &'a Identity,
     size: Size,
@@ -157,7 +157,7 @@ impl Board<'_> {
         Ok(Stone { color: color(field, player)?, cell })
     }
 
-    /// Parses the name of a move, or coordinates from the top left: `(0,13)`.
+    /// Parses a move name, or coordinates from the top left: `(0,13)`.
     fn played(&self, field: &str, text: &str) -> Result<Move, FieldMessage> {
         let coordinates = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
         let played = match coordinates {

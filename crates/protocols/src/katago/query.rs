@@ -1,10 +1,10 @@
-//! A query as it is written in JSON: [`Query`].
+//! A query as written in JSON: [`Query`].
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Fields that a query may have and that change nothing here.
+/// Accepted fields without an effect.
 const IGNORED: [&str; 5] = [
     "overrideSettings",
     "rootPolicyTemperature",
@@ -13,74 +13,74 @@ const IGNORED: [&str; 5] = [
     "includeNoResultValue",
 ];
 
-/// A request for the analysis of positions of a game. Fields have the names and meanings of KataGo's protocol.
+/// A request to analyse positions of a game. Fields have the names and meanings of KataGo's protocol.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Query {
-    /// Any text, which the responses repeat.
+    /// Any text; the responses repeat it.
     pub id: String,
-    /// Stones on the board before the first move, as `["B", "Q4"]`.
+    /// Stones on the board before the first move: `["B", "Q4"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initial_stones: Vec<(String, String)>,
-    /// The moves, as `["W", "P5"]`.
+    /// Moves: `["W", "P5"]`.
     pub moves: Vec<(String, String)>,
-    /// The player of the first move.
+    /// Player of the first move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_player: Option<String>,
-    /// The rules of Go: a name, or an object.
+    /// Rules of Go: a name, or an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Value>,
-    /// The komi, a multiple of 0.5 from −150 to 150.
+    /// Komi, a multiple of 0.5 from −150 to 150.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub komi: Option<f32>,
-    /// The points of White in handicap games, which take precedence over those of the rules.
+    /// White's points in handicap games, with precedence over the points in the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub white_handicap_bonus: Option<String>,
-    /// The number of columns.
+    /// Number of columns.
     pub board_x_size: usize,
-    /// The number of rows.
+    /// Number of rows.
     pub board_y_size: usize,
-    /// The numbers of moves before the positions to analyse; without them the last position.
+    /// Numbers of moves before the positions to analyse; without them, the last position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub analyze_turns: Option<Vec<usize>>,
-    /// The most simulations of a position.
+    /// Maximum number of simulations per position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_visits: Option<u32>,
-    /// Whether the expected owners of all cells are reported, by an engine that predicts them.
+    /// True to report the expected owners of all cells, if the engine predicts them.
     #[serde(default)]
     pub include_ownership: bool,
-    /// Whether the network's priors are reported.
+    /// True to report the network priors.
     #[serde(default)]
     pub include_policy: bool,
-    /// Whether the visits of each ply of a variation are reported.
+    /// True to report the visits of each ply in a variation.
     #[serde(default, rename = "includePVVisits")]
     pub include_pv_visits: bool,
     /// Moves that are not searched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid_moves: Vec<MoveRestriction>,
-    /// Moves that alone are searched, at most one entry.
+    /// The only moves to search, at most one entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_moves: Vec<MoveRestriction>,
-    /// The seconds between reports during a search.
+    /// Seconds between reports during a search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_during_search_every: Option<f64>,
-    /// The priority; positions of a higher one are searched first.
+    /// Priority; positions with higher priorities are searched first.
     #[serde(default)]
     pub priority: i64,
-    /// The priority of each of `analyze_turns`, in place of `priority`.
+    /// Priority of each entry in `analyze_turns`, in place of `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priorities: Option<Vec<i64>>,
 }
 
-/// A restriction of the moves of a player.
+/// A restriction on the moves of a player.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveRestriction {
-    /// The player, `B` or `W`.
+    /// Player, `B` or `W`.
     pub player: String,
-    /// The moves.
+    /// Moves in the notation of the game.
     pub moves: Vec<String>,
-    /// The number of plies within which the restriction applies.
+    /// Number of plies within which the restriction applies.
     pub until_depth: u32,
 }
 
@@ -97,7 +97,7 @@ impl FieldMessage {
     }
 }
 
-/// Takes a field out of an object, if it is there and not null.
+/// Removes and returns a field of an object; `None` if it is missing or null.
 pub(super) fn take<T: DeserializeOwned>(
     object: &mut Map<String, Value>,
     field: &str,
@@ -110,13 +110,13 @@ pub(super) fn take<T: DeserializeOwned>(
     }
 }
 
-/// Takes a field that must be there.
+/// Removes and returns a required field.
 pub(super) fn require<T: DeserializeOwned>(object: &mut Map<String, Value>, field: &str) -> Result<T, FieldMessage> {
     take(object, field)?.ok_or_else(|| FieldMessage::new(field, "the field is required"))
 }
 
 impl Query {
-    /// Reads a query, and returns it with warnings about the fields that have no effect.
+    /// Reads a query; also returns warnings about fields without an effect.
     ///
     /// # Errors
     /// The first field that is missing or has another type.
@@ -151,7 +151,7 @@ impl Query {
     }
 }
 
-/// Takes the bonus, which may also be the number 0.
+/// Removes and returns the bonus, which may also be the number 0.
 fn take_bonus(object: &mut Map<String, Value>) -> Result<Option<String>, FieldMessage> {
     let field = "whiteHandicapBonus";
     let Some(bonus) = take::<Value>(object, field)? else { return Ok(None) };

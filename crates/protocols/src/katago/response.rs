@@ -1,4 +1,4 @@
-//! The analysis of a position as it is written in JSON: [`Response`].
+//! The analysis of a position as written in JSON: [`Response`].
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,25 @@ use super::job::Job;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Response {
-    /// The id of the query.
+    /// Id of the query.
     pub id: String,
-    /// The number of moves before the position.
+    /// Number of moves before the position.
     pub turn_number: usize,
     /// True for a report during the search. Each position has exactly one response with false.
     pub is_during_search: bool,
-    /// True if the query was terminated before its first simulation.
+    /// True if the query was terminated before the first simulation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_results: Option<bool>,
-    /// The searched moves, the best first.
+    /// Searched moves, best first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub move_infos: Option<Vec<MoveInfo>>,
-    /// The position.
+    /// Results for the position as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_info: Option<RootInfo>,
-    /// The priors of all cells, row-major from the top left, and of the pass; −1 for illegal moves.
+    /// Priors of all cells, row-major from the top left, and of the pass; −1 for illegal moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Vec<f64>>,
-    /// The expected owners of all cells, row-major from the top left.
+    /// Expected owners of all cells, row-major from the top left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ownership: Option<Vec<f64>>,
 }
@@ -38,81 +38,81 @@ pub struct Response {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MoveInfo {
-    /// The move.
+    /// Move in the notation of the game.
     #[serde(rename = "move")]
     pub played: String,
-    /// Its visits.
+    /// Number of visits.
     pub visits: u32,
-    /// Its visits: there is one path to each position.
+    /// Same as `visits`: there is one path to each position.
     pub edge_visits: u32,
-    /// Its visits: all have one weight.
+    /// Same as `visits`: all visits have equal weights.
     pub weight: f64,
-    /// Its visits: all have one weight.
+    /// Same as `visits`: all visits have equal weights.
     pub edge_weight: f64,
-    /// The win rate, 0 to 1; a draw counts half.
+    /// Win rate, 0 to 1; a draw counts half.
     pub winrate: f64,
-    /// The expected lead in points; 0 if none is predicted.
+    /// Expected lead in points; 0 without a prediction.
     pub score_mean: f64,
-    /// 0: no deviation is predicted.
+    /// Always 0: no deviation is predicted.
     pub score_stdev: f64,
-    /// The expected lead in points; 0 if none is predicted.
+    /// Expected lead in points; 0 without a prediction.
     pub score_lead: f64,
-    /// The expected lead in points; 0 if none is predicted.
+    /// Expected lead in points; 0 without a prediction.
     pub score_selfplay: f64,
-    /// The value, −1 to 1.
+    /// Value, −1 to 1.
     pub utility: f64,
-    /// The bound of the win rate that is cautious for the player to move.
+    /// Bound on the win rate, cautious for the player to move.
     pub lcb: f64,
-    /// The bound of the value that is cautious for the player to move.
+    /// Bound on the value, cautious for the player to move.
     pub utility_lcb: f64,
-    /// The network's prior.
+    /// Network prior.
     pub prior: f64,
-    /// The rank, 0 for the best.
+    /// Rank, 0 for the best move.
     pub order: usize,
-    /// The principal variation, beginning with the move.
+    /// Principal variation, starting with the move.
     pub pv: Vec<String>,
-    /// The visits behind each of its plies.
+    /// Visits of the position after each ply in `pv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pv_visits: Option<Vec<u32>>,
-    /// The visits of each of its plies.
+    /// Visits of each ply in `pv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pv_edge_visits: Option<Vec<u32>>,
 }
 
-/// The position as a whole.
+/// The results for a position as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RootInfo {
-    /// The player to move, `B` or `W`.
+    /// Player to move, `B` or `W`.
     pub current_player: String,
-    /// The simulations.
+    /// Number of simulations.
     pub visits: u32,
-    /// The simulations: all have one weight.
+    /// Same as `visits`: all simulations have equal weights.
     pub weight: f64,
-    /// The win rate, 0 to 1; a draw counts half.
+    /// Win rate, 0 to 1; a draw counts half.
     pub winrate: f64,
-    /// The win rate by the network alone.
+    /// Win rate by the network alone.
     pub raw_winrate: f64,
-    /// The expected lead in points; 0 if none is predicted.
+    /// Expected lead in points; 0 without a prediction.
     pub score_lead: f64,
-    /// The expected lead in points; 0 if none is predicted.
+    /// Expected lead in points; 0 without a prediction.
     pub score_selfplay: f64,
-    /// 0: no deviation is predicted.
+    /// Always 0: no deviation is predicted.
     pub score_stdev: f64,
-    /// The value, −1 to 1.
+    /// Value, −1 to 1.
     pub utility: f64,
-    /// A hash of the position, 16 hexadecimal digits.
+    /// Hash of the position, 16 hexadecimal digits.
     pub this_hash: String,
-    /// A hash that symmetric positions share, 16 hexadecimal digits.
+    /// Hash shared by symmetric positions, 16 hexadecimal digits.
     pub sym_hash: String,
 }
 
-/// The side for which values are reported, relative to the player to move.
+/// The reported side, relative to the player to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// Values are those of the player to move.
+    /// Values are for the player to move.
     Own,
-    /// Values are those of the opponent.
+    /// Values are for the opponent.
     Opponent,
 }
 
@@ -128,12 +128,12 @@ impl View {
 }
 
 impl Response {
-    /// Returns the response for a position that was terminated before its first simulation.
+    /// Returns the response for a position that was terminated before the first simulation.
     pub(super) fn without_results(id: &str, turn_number: usize) -> Self {
         Self { id: id.into(), turn_number, no_results: Some(true), ..Self::default() }
     }
 
-    /// Returns the response of an analysis, not during the search.
+    /// Returns the response for an analysis, marked as not during the search.
     pub(super) fn new(job: &Job, turn_number: usize, game: BoardGame, analysis: &Analysis, view: View) -> Self {
         let size = job.record.setup.size;
         let info = |(order, candidate)| move_info(job, game, order, candidate, view);
@@ -197,7 +197,7 @@ fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, vi
     }
 }
 
-/// The priors `[H · W + 1]`.
+/// Returns the priors `[H · W + 1]`.
 fn policy(analysis: &Analysis, size: Size) -> Vec<f64> {
     let mut policy = vec![-1.0; size.len() + 1];
     for &(played, prior) in &analysis.priors {

@@ -1,4 +1,4 @@
-//! The engine's side of a connection: [`serve`].
+//! The engine side of a connection: [`serve`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,24 +15,25 @@ use super::job::Job;
 use super::query::{FieldMessage, Query, require, take};
 use super::response::{Response, View};
 
-/// The most bytes of a line of input: the moves of a long game take 10,000.
+/// Maximum length of an input line, in bytes: the moves of a long game take 10,000.
 pub const LINE_BYTES_MAX: usize = 256 << 10;
-/// The positions that may wait, and the bytes of their queries. Beyond them no lines are read until some are searched.
+/// Maximum number of waiting positions, and of bytes in the queries. Beyond them, no lines are read until some
+/// positions are searched.
 const WAITING_MAX: usize = 10_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// The most requests to clear the cache that wait for the end of a search.
+/// Maximum number of requests to clear the cache that wait for the end of a search.
 const CLEARINGS_MAX: usize = 100;
 
-/// The settings of a session.
+/// Settings of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The simulations of a position whose query has no `maxVisits`.
+    /// Simulations per position for queries without `maxVisits`.
     pub visits: u32,
-    /// The side for which values are reported.
+    /// The side for reported values.
     pub perspective: Perspective,
 }
 
-/// The side for which values are reported, KataGo's `reportAnalysisWinratesAs`.
+/// The side for reported values, KataGo's `reportAnalysisWinratesAs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Perspective {
     /// This side; Black in KataGo's example configuration.
@@ -41,10 +42,10 @@ pub enum Perspective {
     SideToMove,
 }
 
-/// Answers queries until the input ends and all their positions are searched.
+/// Serves queries until the input is closed and all positions are searched.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// The output cannot be written.
 pub fn serve(
     engine: &mut dyn Engine,
     input: &mut dyn Input,
@@ -89,7 +90,7 @@ pub fn serve(
     }
 }
 
-/// A position that is to be searched.
+/// A position to search.
 #[derive(Debug, Clone)]
 struct Task {
     job: Rc<Job>,
@@ -99,7 +100,7 @@ struct Task {
 /// Plays the moves before a position.
 ///
 /// # Errors
-/// Names the move that is illegal, as KataGo does, or why the board, the rules or the stones are refused.
+/// Names the illegal move, as in KataGo, or the reason why the board, the rules or the stones are rejected.
 fn set_up(engine: &mut dyn Engine, Task { job, turn }: &Task) -> Result<(), FieldMessage> {
     let Record { setup, plies } = &job.record;
     engine.start(setup).map_err(|error| FieldMessage::new("", error.to_string()))?;
@@ -113,7 +114,8 @@ fn set_up(engine: &mut dyn Engine, Task { job, turn }: &Task) -> Result<(), Fiel
     Ok(())
 }
 
-/// Searches a position and writes its responses. If it cannot be set up, the query has one error for all its positions.
+/// Searches a position and writes the responses. If the position cannot be set up, the query has one error for all
+/// positions.
 fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, task: &Task) {
     let Task { job, turn } = task;
     if let Err(refusal) = set_up(engine, task) {
@@ -155,23 +157,23 @@ struct Session<'a> {
     /// True if the engine predicts the owners of cells.
     predicts_ownership: bool,
     settings: &'a Settings,
-    /// The positions that wait: the highest priority first, then in their order.
+    /// Waiting positions: highest priority first, then in order of arrival.
     waiting: BTreeMap<(Reverse<i64>, u64), Task>,
     waiting_bytes: usize,
     next_number: u64,
-    /// The position that is searched.
+    /// The position being searched.
     running: Option<Task>,
-    /// True if its search is to end.
+    /// True if the search of this position must stop.
     is_terminated: bool,
-    /// The requests to clear the cache, which are answered when it is cleared.
+    /// Requests to clear the cache, which are echoed when it is cleared.
     clearings: Vec<Value>,
     is_input_over: bool,
-    /// The first failure to write.
+    /// The first write failure.
     failure: Option<io::Error>,
 }
 
 impl Session<'_> {
-    /// Takes all lines that have arrived, while there is room for more positions.
+    /// Handles all lines that have arrived, while there is capacity for more positions.
     fn read_arrived(&mut self) {
         while !self.is_input_over && !self.is_full() && self.input.waiting().is_some() {
             let line = self.input.next();
@@ -253,7 +255,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Ends the positions of the query of this id, or of all queries, that have one of these turn numbers, or any.
+    /// Terminates positions of the query with this id, or of all queries, with these turn numbers, or with any.
     fn terminate(&mut self, id: Option<&str>, turns: Option<Vec<usize>>) {
         let is_meant = |task: &Task| {
             id.is_none_or(|id| id == task.job.id) && turns.as_ref().is_none_or(|turns| turns.contains(&task.turn))
@@ -270,7 +272,7 @@ impl Session<'_> {
         self.waiting.extract_if(.., |_, task| is_meant(task)).map(|(_, task)| task).collect()
     }
 
-    /// Drops a position; the last one of a query frees its bytes.
+    /// Drops a position; dropping the last position of a query frees the query's bytes.
     fn release(&mut self, task: Task) {
         if let Some(job) = Rc::into_inner(task.job) {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(job.bytes);
@@ -298,7 +300,7 @@ impl Session<'_> {
         self.write(&object);
     }
 
-    /// Writes a line; the first failure is kept and ends the session.
+    /// Writes a line; keeps the first failure, which stops the session.
     fn write(&mut self, message: &impl Serialize) {
         let mut write = || {
             let text = serde_json::to_string(message).map_err(io::Error::other)?;
@@ -311,14 +313,14 @@ impl Session<'_> {
     }
 }
 
-/// An error of a query, with its id if it has one.
+/// An error in a query, with the query's id, if known.
 #[derive(Debug)]
 struct QueryError {
     id: Option<String>,
     message: FieldMessage,
 }
 
-/// An error before the id is known.
+/// Converts an error that occurs before the id is known.
 impl From<FieldMessage> for QueryError {
     fn from(message: FieldMessage) -> Self {
         Self { id: None, message }

@@ -10,8 +10,8 @@ use super::*;
 use crate::doubles::{FirstCell, Script};
 use crate::{BoardGame, Color, Host};
 
-/// Returns the messages of a session whose lines arrive after `looks` looks each. The clock advances by a millisecond
-/// with every look.
+/// Returns the messages of a session in which each line arrives after `looks` polls. Every reading advances the clock
+/// by a millisecond.
 fn messages_of(game: BoardGame, perspective: Perspective, looks: usize, lines: &[String]) -> Vec<Value> {
     let now = Cell::new(0);
     let clock = || {
@@ -44,7 +44,7 @@ fn query() -> Query {
     }
 }
 
-/// The query of [`query`] with other fields.
+/// Returns the query of [`query`] with other fields.
 fn with(fields: &Value) -> Value {
     let mut query = serde_json::to_value(query()).unwrap();
     for (name, value) in fields.as_object().unwrap() {
@@ -63,7 +63,7 @@ fn each_turn_of_a_query_has_one_response() {
         responses.iter().map(|response| (response.turn_number, response.is_during_search)).collect();
     assert_eq!(turns, [(0, false), (1, false), (2, false)]);
     let root = responses[1].root_info.as_ref().unwrap();
-    // White is to move, and values are those of Black.
+    // White is to move, and values are for Black.
     assert_eq!((root.current_player.as_str(), root.visits), ("W", 40));
     assert_eq!((root.winrate, root.utility, root.raw_winrate), (0.375, -0.25, 0.4375));
     assert_eq!((root.this_hash.as_str(), root.sym_hash.as_str()), ("00000000000000AB", "00000000000000CD"));

@@ -6,48 +6,48 @@ use super::parse::{Error, Problem};
 use super::point::{cell_value, move_value, parse_cells, parse_move};
 use super::tree::{Node, Property, Tree};
 
-/// The most cells that properties of stones list, rectangles included.
+/// Maximum number of cells in stone properties, including rectangles.
 const LISTED_CELLS_MAX: usize = 100_000;
-/// The most characters of a value that an error quotes.
+/// Maximum number of characters quoted from a value in an error.
 const QUOTED_CHARACTERS_MAX: usize = 40;
 
 /// A game record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GameFile {
-    /// The game.
+    /// The game played.
     pub game: BoardGame,
-    /// The komi, if there is one; the setup of the record has 0 otherwise.
+    /// Komi, if there is one; otherwise the setup of the record has 0.
     pub komi: Option<f32>,
-    /// The start and the moves of the main line. The rules of the setup are [`Rules::Usual`]. The first player is that
-    /// of `PL`, else that of the first move, else White if there is a handicap (`HA`), else the usual one.
+    /// Start and moves of the main line. The rules in the setup are [`Rules::Usual`]. The first player is from `PL`,
+    /// else from the first move, else White with a handicap (`HA`), else the usual player.
     pub record: Record,
-    /// The result, if it is known.
+    /// Result, if known.
     pub result: Option<GameResult>,
-    /// The name of Black.
+    /// Name of Black.
     pub black: Option<String>,
-    /// The name of White.
+    /// Name of White.
     pub white: Option<String>,
-    /// The name of the rules.
+    /// Name of the rules.
     pub rules: Option<String>,
 }
 
-/// Reads the main line of the first game of a file.
+/// Reads the main line of the first game in a file.
 ///
 /// # Errors
-/// Those of [`Tree::parse`], and [`Problem::Value`] for an unknown game, an invalid size, komi, point or move, and for
-/// stones that are placed behind a move.
+/// The errors of [`Tree::parse`], and [`Problem::Value`] for an unknown game, an invalid size, komi, point or move,
+/// and for stones placed after a move.
 pub fn read(bytes: &[u8]) -> Result<GameFile, Error> {
     GameFile::from_tree(&Tree::parse(bytes)?)
 }
 
-/// Returns the text of a file in UTF-8. Resigning is written in Hex alone: in other games it is only a result.
+/// Returns the text of a file in UTF-8. Resignations are written only in Hex: in other games they are only a result.
 #[must_use]
 pub fn write(file: &GameFile) -> String {
     file.to_tree().to_string()
 }
 
 impl GameFile {
-    /// Returns the record of a game without names.
+    /// Returns the file for a record, without names.
     #[must_use]
     pub const fn new(game: BoardGame, record: Record, result: Option<GameResult>) -> Self {
         Self { game, komi: Some(record.setup.komi), record, result, black: None, white: None, rules: None }
@@ -72,7 +72,7 @@ impl GameFile {
             }
         }
         let has_handicap = root.value("HA").is_some_and(|value| value.trim().parse::<u32>().is_ok_and(|n| n >= 2));
-        // Black is named too: where there are black stones only, the usual first player is White.
+        // Black is named too: with black stones only, the usual first player is White.
         let first_player = board.plies.first().map(|ply| ply.color).or(has_handicap.then_some(Color::White));
         let stone = |cell: Cell| board.stones[size.index(cell)].map(|color| Stone { color, cell });
         let setup = Setup {
@@ -94,7 +94,7 @@ impl GameFile {
         })
     }
 
-    /// Returns a tree of one variation.
+    /// Returns a tree with one variation.
     #[must_use]
     pub fn to_tree(&self) -> Tree {
         let Record { setup, plies } = &self.record;
@@ -141,13 +141,13 @@ impl GameFile {
     }
 }
 
-/// The stones and moves of the nodes so far.
+/// Stones and moves of the nodes so far.
 struct Board {
     game: BoardGame,
     size: Size,
-    /// The stones before the first move.
+    /// Stones before the first move.
     stones: Vec<Option<Color>>,
-    /// The number of cells that properties of stones have listed.
+    /// Number of cells listed in stone properties.
     listed: usize,
     plies: Vec<Ply>,
 }
@@ -201,7 +201,7 @@ fn invalid(node: &Node, name: &str, value: &str, expected: &str) -> Error {
     Error { offset: node.offset, problem }
 }
 
-/// The game of a file; Go if it names none.
+/// Returns the game of a file; Go if it names none.
 fn game(root: &Node) -> Result<BoardGame, Error> {
     let Some(value) = root.value("GM") else { return Ok(BoardGame::Go) };
     let number = value.trim().parse().ok();
@@ -209,7 +209,7 @@ fn game(root: &Node) -> Result<BoardGame, Error> {
     game.ok_or_else(|| invalid(root, "GM", value, "1 (Go), 2 (Othello), 4 (Gomoku) or 11 (Hex)"))
 }
 
-/// The size of the board; the usual one of the game if the file has none.
+/// Returns the board size; the usual size for the game if the file has none.
 fn size(root: &Node, game: BoardGame) -> Result<Size, Error> {
     let usual = match game {
         BoardGame::Go => "19",

@@ -1,61 +1,61 @@
-//! The parser of files: [`Tree::parse`].
+//! The parser for files: [`Tree::parse`].
 
 use super::tree::{BYTES_MAX, Node, Property, Tree};
 
-/// The most nodes of a tree.
+/// Maximum number of nodes in a tree.
 const NODES_MAX: usize = 100_000;
-/// The most variations within each other.
+/// Maximum depth of nested variations.
 const DEPTH_MAX: usize = 1_000;
-/// The most values of all properties.
+/// Maximum number of values in all properties.
 const VALUES_MAX: usize = 200_000;
-/// The most letters of the name of a property.
+/// Maximum number of letters in a property name.
 const NAME_LETTERS_MAX: usize = 64;
 
-/// The error for a text that is no record.
+/// The error for text that is no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {problem}")]
 pub struct Error {
-    /// The number of bytes before the problem.
+    /// Number of bytes before the problem.
     pub offset: usize,
-    /// The problem.
+    /// The kind of problem.
     pub problem: Problem,
 }
 
-/// The problem of a text that is no record.
+/// A problem in text that is no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The file has more bytes, nodes, values or variations within each other than are allowed.
+    /// The file exceeds the limit of bytes, nodes, values or nested variations.
     #[error("more than {max} {what}")]
     TooMany {
-        /// The things that are counted.
+        /// Name of the counted things, such as `nodes`.
         what: &'static str,
         /// The limit.
         max: usize,
     },
-    /// Something else was expected.
+    /// The text differs from the expected text.
     #[error("expected {expected}")]
     Expected {
-        /// A description of it.
+        /// Description of the expected text.
         expected: &'static str,
     },
-    /// The value of a property is invalid, or it contradicts another one.
+    /// The value of a property is invalid, or contradicts another value.
     #[error("{name}[{value}]: expected {expected}")]
     Value {
-        /// The name of the property.
+        /// Name of the property.
         name: String,
-        /// The value, or its beginning.
+        /// The value, possibly truncated.
         value: String,
-        /// A description of valid values.
+        /// Description of valid values.
         expected: String,
     },
 }
 
 impl Tree {
-    /// Parses the first tree of a file. Text before it is skipped, and so are further trees.
+    /// Parses the first tree in a file. Skips text before it, and further trees.
     ///
     /// # Errors
-    /// [`Error`] for text that is no tree, that has more than 100,000 nodes, 200,000 values or 1,000 variations within
-    /// each other, or more than [`BYTES_MAX`] bytes.
+    /// [`Error`] for text that is no tree, or that has more than 100,000 nodes, 200,000 values, 1,000 nested
+    /// variations, or [`BYTES_MAX`] bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut parser = Parser { bytes, at: 0, values: 0 };
         if bytes.len() > BYTES_MAX {
@@ -70,7 +70,7 @@ impl Tree {
 struct Parser<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The number of values so far.
+    /// Number of values so far.
     values: usize,
 }
 
@@ -97,7 +97,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips to the first `(` that a `;` follows.
+    /// Skips to the first `(` before a `;`.
     fn skip_to_tree(&mut self) -> Result<(), Error> {
         while let Some(offset) = self.bytes[self.at..].iter().position(|&byte| byte == b'(') {
             let open = self.at + offset;
@@ -112,10 +112,10 @@ impl Parser<'_> {
         Err(self.expected("`(;`"))
     }
 
-    /// Parses a tree; the position is at its `(`.
+    /// Parses a tree; the position is at the `(`.
     fn tree(&mut self) -> Result<Tree, Error> {
         let mut nodes: Vec<Node> = Vec::new();
-        // The nodes at which the open variations began, and the last node.
+        // The nodes where the open variations started, and the last node.
         let (mut open, mut last): (Vec<Option<usize>>, Option<usize>) = (Vec::new(), None);
         loop {
             self.skip_space();
@@ -177,7 +177,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a name. Small letters do not count: earlier versions of SGF wrote `AddBlack` for `AB`.
+    /// Parses a name. Lower-case letters do not count: earlier versions of SGF wrote `AddBlack` for `AB`.
     fn name(&mut self) -> Result<String, Error> {
         let start = self.at;
         let mut name = String::new();
@@ -194,7 +194,7 @@ impl Parser<'_> {
         Ok(name)
     }
 
-    /// Parses a value; the position is at its `[`. Escapes are resolved, line breaks become line feeds, other white
+    /// Parses a value; the position is at the `[`. Escapes are resolved, line breaks become line feeds, other white
     /// space becomes spaces.
     fn value(&mut self) -> Result<String, Error> {
         let start = self.at;
@@ -235,7 +235,7 @@ impl Parser<'_> {
     }
 }
 
-/// Returns true for white space that is no line break.
+/// Returns true for white space other than line breaks.
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x0b | 0x0c)
 }

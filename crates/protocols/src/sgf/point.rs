@@ -1,11 +1,11 @@
-//! Points and moves in the coordinates of each game: [`parse_move`], [`move_value`], [`parse_cells`].
+//! Points and moves in each game's coordinates: [`parse_move`], [`move_value`], [`parse_cells`].
 
 use crate::{BoardGame, Cell, Move, Size};
 
-/// The largest board on which `tt` is a pass.
+/// Maximum side of a board on which `tt` is a pass.
 const SIDE_OF_TT_MAX: usize = 19;
 
-/// Parses the value of a move.
+/// Parses the value of a move property.
 pub(super) fn parse_move(game: BoardGame, size: Size, value: &str) -> Option<Move> {
     let value = value.trim();
     if game == BoardGame::Hex {
@@ -21,7 +21,7 @@ pub(super) fn parse_move(game: BoardGame, size: Size, value: &str) -> Option<Mov
     parse_cell(game, size, value).map(Move::Place)
 }
 
-/// Returns the value of a move; `None` for a move that the game has no value for, such as resigning in Go.
+/// Returns the value of a move; `None` if the game has no value for it, such as a resignation in Go.
 pub(super) fn move_value(game: BoardGame, size: Size, played: Move) -> Option<String> {
     match (game, played) {
         (BoardGame::Hex, _) => Some(game.move_name(size, played)),
@@ -31,7 +31,7 @@ pub(super) fn move_value(game: BoardGame, size: Size, played: Move) -> Option<St
     }
 }
 
-/// Returns the value of a cell: column and row as letters, in Hex the name that players use.
+/// Returns the value of a cell: column and row as letters; in Hex the cell name.
 pub(super) fn cell_value(game: BoardGame, size: Size, cell: Cell) -> String {
     if game == BoardGame::Hex {
         return game.cell_name(size, cell);

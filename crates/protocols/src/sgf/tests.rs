@@ -1,4 +1,4 @@
-//! Tests of game records in SGF: files by hand, seeded random trees and records, invalid text.
+//! Tests of game records in SGF: hand-written files, seeded random trees and records, invalid text.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -74,7 +74,7 @@ fn other_games_have_their_numbers_sizes_and_moves() {
 #[test]
 fn names_of_earlier_versions_rectangles_and_soft_line_breaks_are_read() {
     let file = read(b"(;GaMe[1]SiZe[9]AddBlack[aa:bc]AE[ab]AddWhite[ii]PLayer[black]C[a\\\r\nb\tc])");
-    // Small letters do not count: `GaMe` is `GM`, `PLayer` is `PL`.
+    // Lower-case letters do not count: `GaMe` is `GM`, `PLayer` is `PL`.
     let setup = file.unwrap().record.setup;
     let black = setup.stones.iter().filter(|stone| stone.color == Color::Black).count();
     assert_eq!((setup.size, black, setup.stones.len()), (Size::square(9).unwrap(), 5, 6));
@@ -123,7 +123,7 @@ fn files_beyond_the_limits_are_refused() {
     assert!(read(format!("({})", ";".repeat(100_000)).as_bytes()).is_ok());
 }
 
-/// Characters that values consist of, among them all that have a meaning in the format.
+/// Characters for random values, including all with a meaning in the format.
 const CHARACTERS: [char; 12] = ['a', 'Z', '[', ']', '\\', ';', '(', ')', ':', '\n', ' ', 'é'];
 
 fn random_tree(rng: &mut ChaCha8Rng) -> Tree {
@@ -147,8 +147,8 @@ fn random_tree(rng: &mut ChaCha8Rng) -> Tree {
     tree
 }
 
-/// The nodes of a tree, each with its properties and the properties of its children: independent of their order in
-/// memory, which parsing changes.
+/// Returns the nodes of a tree, each with own properties and child properties, independent of the order in memory,
+/// which parsing changes.
 fn walk(tree: &Tree, index: usize) -> String {
     let node = &tree.nodes()[index];
     let children: Vec<String> = node.children().iter().map(|&child| walk(tree, child)).collect();

@@ -1,11 +1,11 @@
-//! A game tree with its properties, and its text: [`Tree`].
+//! A game tree with properties, and the text form: [`Tree`].
 
 use std::fmt::{self, Write as _};
 
-/// The most bytes of a file.
+/// Maximum size of a file, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// A tree of nodes. Node 0 is the root; a child has a larger index than its parent.
+/// A tree of nodes. Node 0 is the root; a child has a larger index than the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     pub(super) nodes: Vec<Node>,
@@ -14,15 +14,15 @@ pub struct Tree {
 /// A node of a tree.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
-    /// The properties, in the order of the file.
+    /// Properties, in file order.
     pub properties: Vec<Property>,
-    /// The indices of the children; the first continues the main line.
+    /// Indices of the children; the first continues the main line.
     pub(super) children: Vec<usize>,
-    /// The number of bytes of the file before the node.
+    /// Number of bytes in the file before the node.
     pub(super) offset: usize,
 }
 
-/// Compares properties and children; the places in their files may differ.
+/// Compares properties and children; offsets may differ.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         self.properties == other.properties && self.children == other.children
@@ -34,9 +34,9 @@ impl Eq for Node {}
 /// A property of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Property {
-    /// The name, in capital letters.
+    /// Name, in capital letters.
     pub name: String,
-    /// The values without escapes, at least one.
+    /// Values without escapes, at least one.
     pub values: Vec<String>,
 }
 
@@ -55,13 +55,13 @@ impl Node {
         Self { properties, ..Self::default() }
     }
 
-    /// Returns the values of the first property of this name; none if there is no such property.
+    /// Returns the values of the first property with this name; empty if there is no such property.
     #[must_use]
     pub fn values(&self, name: &str) -> &[String] {
         self.properties.iter().find(|property| property.name == name).map_or(&[], |property| &property.values)
     }
 
-    /// Returns the first value of the first property of this name.
+    /// Returns the first value of the first property with this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {
         self.values(name).first().map(String::as_str)
@@ -75,16 +75,16 @@ impl Node {
 }
 
 impl Tree {
-    /// Returns a tree of one node.
+    /// Returns a tree with a single node.
     #[must_use]
     pub fn new(root: Node) -> Self {
         Self { nodes: vec![root] }
     }
 
-    /// Appends a node below another one and returns its index.
+    /// Appends a child to `parent` and returns the index of the new node.
     ///
     /// # Panics
-    /// If there is no node `parent`, which is a bug of the caller.
+    /// If there is no node `parent`, a bug of the caller.
     pub fn add(&mut self, parent: usize, properties: Vec<Property>) -> usize {
         let index = self.nodes.len();
         self.nodes[parent].children.push(index);
@@ -95,18 +95,18 @@ impl Tree {
     /// Appends a property to a node.
     ///
     /// # Panics
-    /// If there is no node of this index, which is a bug of the caller.
+    /// If there is no node `node`, a bug of the caller.
     pub fn annotate(&mut self, node: usize, property: Property) {
         self.nodes[node].properties.push(property);
     }
 
-    /// Returns all nodes.
+    /// Returns all nodes, root first.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Returns the root and the first children below it.
+    /// Returns the root and the successive first children.
     pub fn main_line(&self) -> impl Iterator<Item = &Node> {
         std::iter::successors(self.nodes.first(), move |node| node.children.first().map(|&child| &self.nodes[child]))
     }
@@ -115,7 +115,7 @@ impl Tree {
 /// Formats the tree as a file: one line per node.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A piece of the text that is still to be written.
+        /// A piece of the text still to be written.
         enum Piece {
             Node(usize),
             Open,
