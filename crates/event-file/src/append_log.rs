@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// An append-only file. A record that was written in part is truncated away.
+/// An append-only file. A partially written record is truncated away.
 #[derive(Debug)]
 pub struct AppendLog {
     file: File,
@@ -13,7 +13,7 @@ impl AppendLog {
     /// Opens the file at `path`, or creates it.
     ///
     /// # Errors
-    /// An error of the file system.
+    /// A file system error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().create(true).read(true).append(true).open(path)?;
         let length = file.metadata()?.len();
@@ -23,10 +23,10 @@ impl AppendLog {
     /// Appends a record completely or not at all.
     ///
     /// # Errors
-    /// An error of the file system; the file is unchanged.
+    /// A file system error; the file is unchanged.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(record) {
-            // Truncating needs no space. If it fails too, readers skip the torn record.
+            // Truncation needs no space. If it fails too, readers skip the torn record.
             let _ = self.file.set_len(self.length);
             return Err(error);
         }
@@ -37,15 +37,15 @@ impl AppendLog {
     /// Waits until all records are durable.
     ///
     /// # Errors
-    /// An error of the file system.
+    /// A file system error.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Terminates a line that a crash cut short, which would otherwise damage the next one.
+    /// Terminates a line that a crash cut short, which would otherwise damage the next line.
     ///
     /// # Errors
-    /// An error of the file system.
+    /// A file system error.
     pub fn end_last_line(&mut self) -> io::Result<()> {
         match self.last_byte()? {
             None | Some(b'\n') => Ok(()),
@@ -71,10 +71,10 @@ mod tests {
 
     use super::*;
 
-    /// File size limit (RLIMIT_FSIZE) of the whole test process; no other test of this crate writes files this large.
+    /// File size limit (RLIMIT_FSIZE) for the whole test process; no other test in this crate writes files this large.
     const BYTES_MAX: u64 = 64 << 20;
 
-    /// Returns a file that may grow by only `free` more bytes, up to [`BYTES_MAX`].
+    /// Returns a file that can grow by only `free` more bytes, up to [`BYTES_MAX`].
     fn nearly_full(path: &Path, free: u64) -> AppendLog {
         // SAFETY: plain numbers and a handler that ignores the signal; without it SIGXFSZ would end the process.
         unsafe {

@@ -8,41 +8,41 @@ use crate::messages::{Event, SessionLog, What};
 use crate::record::record;
 use crate::{AppendLog, Summary};
 
-/// The status `START` of a session.
+/// Status `START` of a session.
 const START: i32 = 1;
 
-/// The event file of one process in a folder, which TensorBoard shows as one run with the files before it.
+/// The event file of one process in a directory; TensorBoard shows it as one run together with earlier files.
 ///
-/// It is created with the first event, so that a folder that cannot be written fails that event and not the process.
-/// Steps of all files of a folder increase: where one is not after those before it, because the process resumed from an
-/// earlier state, an event has readers drop the events from that step on.
+/// The file is created with the first event, so that an unwritable directory fails the event and not the process.
+/// Steps increase over all files of a directory. If a step is not after the earlier steps, because the process
+/// resumed from an earlier state, an event makes readers drop the events from that step on.
 #[derive(Debug)]
 pub struct EventFile {
     folder: PathBuf,
     log: Option<AppendLog>,
-    /// The step of the newest event; `None` if earlier files may hold any.
+    /// Step of the latest event; `None` if earlier files may hold events.
     last_step: Option<i64>,
-    /// The last step of earlier files that is still valid, where it is known.
+    /// The last valid step in earlier files, if known.
     resumed_at: Option<i64>,
 }
 
 impl EventFile {
-    /// An event file in `folder`, which is created if needed. If the folder holds event files already, the first event
-    /// of this one replaces what they hold from its step on.
+    /// Creates an event file in `folder`, which is created if needed. If the directory has event files already, the
+    /// first event replaces the earlier events from its step on.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         let last_step = if holds_event_files(&folder) { None } else { Some(0) };
         Self { folder, log: None, last_step, resumed_at: None }
     }
 
-    /// Has the first event drop those of earlier files behind `step`, at which the process resumed.
+    /// Makes the first event drop earlier events after `step`, at which the process resumed.
     #[must_use]
     pub fn resumed_at(mut self, step: u64) -> Self {
         self.resumed_at = Some(whole(step));
         self
     }
 
-    /// Returns whether no event is known to be of a step after 0: the run is new.
+    /// Returns true if no event is known with a step above 0: the run is new.
     #[must_use]
     pub fn is_at_start(&self) -> bool {
         self.last_step == Some(0)
@@ -51,7 +51,7 @@ impl EventFile {
     /// Appends an event, completely or not at all.
     ///
     /// # Errors
-    /// An error of the file system. The next call tries again.
+    /// A file system error. The next call tries again.
     pub fn append(&mut self, unix_seconds: f64, step: u64, summary: Summary) -> io::Result<()> {
         let step = whole(step);
         let event = |step, what| record(&Event { wall_time: unix_seconds, step, what: Some(what) }.encode_to_vec());
@@ -67,7 +67,7 @@ impl EventFile {
         Ok(())
     }
 
-    /// The file, which is created by the first call.
+    /// Returns the file; the first call creates it.
     fn log(&mut self, unix_seconds: f64) -> io::Result<&mut AppendLog> {
         let log = match self.log.take() {
             Some(log) => log,
@@ -77,7 +77,7 @@ impl EventFile {
     }
 }
 
-/// A step in the type of the format.
+/// Converts a step to the type in the format.
 fn whole(step: u64) -> i64 {
     i64::try_from(step).unwrap_or(i64::MAX)
 }
@@ -89,8 +89,7 @@ fn holds_event_files(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is_event_file))
 }
 
-/// Creates a file that sorts after earlier ones, since TensorBoard reads the files of a folder in the order of their
-/// names.
+/// Creates a file that sorts after earlier files, since TensorBoard reads the files of a directory in name order.
 fn create(folder: &Path, unix_seconds: f64) -> io::Result<AppendLog> {
     fs::create_dir_all(folder)?;
     let name = format!("events.out.tfevents.{unix_seconds:.6}.zerofleet.{}", std::process::id());
@@ -104,7 +103,7 @@ fn create(folder: &Path, unix_seconds: f64) -> io::Result<AppendLog> {
 mod tests {
     use super::*;
 
-    /// The events of all files of a folder, in the order in which they are read.
+    /// Returns the events of all files in a directory, in reading order.
     fn events(folder: &Path) -> Vec<Event> {
         let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -123,7 +122,7 @@ mod tests {
         events
     }
 
-    /// What is in an event, with its step.
+    /// Returns the step and content of every event.
     fn contents(folder: &Path) -> Vec<(i64, &'static str)> {
         let what = |event: Event| match event.what.unwrap() {
             What::FileVersion(version) => {
@@ -169,7 +168,7 @@ mod tests {
         [8, 9].into_iter().for_each(|step| resumed.append(2.0, step, loss()).unwrap());
         let resumed = [(0, "version"), (6, "start"), (8, "summary"), (9, "summary")];
         assert_eq!(contents(folder.path())[contents(folder.path()).len() - 4..], resumed);
-        // An event of the step itself replaces that step.
+        // An event with this step replaces the step.
         file().append(3.0, 5, loss()).unwrap();
         assert_eq!(contents(folder.path())[contents(folder.path()).len() - 2..], [(5, "start"), (5, "summary")]);
     }

@@ -1,9 +1,9 @@
 use crate::messages::Histogram;
 
-/// The number of buckets, all of the same width.
+/// Number of buckets, all of equal width.
 const BUCKETS: usize = 64;
 
-/// Counts finite values in buckets between the least and the greatest; `None` without a finite value.
+/// Counts finite values in buckets between minimum and maximum; `None` without a finite value.
 pub(crate) fn histogram(values: &[f32]) -> Option<Histogram> {
     let finite = || values.iter().copied().filter(|value| value.is_finite()).map(f64::from);
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -21,7 +21,7 @@ pub(crate) fn histogram(values: &[f32]) -> Option<Histogram> {
     let (bucket_limit, bucket) = if width > 0.0 {
         let mut bucket = vec![0.0; BUCKETS];
         for value in finite() {
-            // The cast truncates; the greatest value belongs to the last bucket.
+            // The cast truncates; the maximum belongs to the last bucket.
             bucket[(((value - min) / width) as usize).min(BUCKETS - 1)] += 1.0;
         }
         let limit = |index: usize| if index + 1 == BUCKETS { max } else { min + width * (index + 1) as f64 };
@@ -46,7 +46,7 @@ mod tests {
         for (limit, count) in histogram.bucket_limit.iter().zip(&histogram.bucket).take(63) {
             below += count;
             let expected = values.iter().filter(|value| f64::from(**value) < *limit).count() as f64;
-            // A value at a limit may be counted on either side of it by rounding.
+            // Rounding may count a value at a limit on either side.
             assert!((below - expected).abs() <= 1.0, "{below} values instead of {expected} below {limit}");
         }
         let sum: f64 = values.iter().map(|&value| f64::from(value)).sum();
@@ -59,7 +59,7 @@ mod tests {
         let Histogram { bucket_limit, bucket, .. } = histogram(&[2.5, f32::NAN, 2.5, f32::INFINITY]).unwrap();
         assert_eq!((bucket_limit, bucket), (vec![2.5], vec![2.0]));
         assert_eq!((histogram(&[]), histogram(&[f32::NAN])), (None, None));
-        // The width of a bucket of the whole range is finite.
+        // The bucket width for the whole range is finite.
         let whole = histogram(&[f32::MIN, f32::MAX]).unwrap();
         assert_eq!((whole.bucket[0], whole.bucket[63]), (1.0, 1.0));
     }

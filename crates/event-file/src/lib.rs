@@ -1,9 +1,9 @@
 //! Writes TensorBoard's event files.
 //!
 //! An [`EventFile`] holds events, each with a time, a step and [`Summary`] values: scalars, histograms, and the
-//! settings of a run as the hparams plugin reads them. An event is a protobuf message in a checksummed record. The
-//! crate knows no run and no clock; an [`AppendLog`] is a file whose records are written completely or not at all.
-//! Start with [`EventFile`].
+//! settings of a run in the format of the hparams plugin. An event is a protobuf message in a checksummed record. The
+//! crate knows no run and no clock; an [`AppendLog`] is a file with records that are written completely or not at
+//! all. Start with [`EventFile`].
 
 mod append_log;
 mod file;

@@ -1,6 +1,6 @@
-//! Messages of TensorFlow and TensorBoard, reduced to the fields that are written. Their definitions are
-//! `event.proto`, `summary.proto`, `histogram.proto`, `tensor.proto` and `tensor_shape.proto` of TensorFlow,
-//! `plugin_data.proto` of TensorBoard's hparams plugin, and `google.protobuf.Value`.
+//! Messages of TensorFlow and TensorBoard, reduced to the written fields. The definitions are in TensorFlow's
+//! `event.proto`, `summary.proto`, `histogram.proto`, `tensor.proto` and `tensor_shape.proto`, in `plugin_data.proto`
+//! of TensorBoard's hparams plugin, and in `google.protobuf.Value`.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) enum What {
     SessionLog(SessionLog),
 }
 
-/// `tensorflow.SessionLog`: the status 1, `START`, has readers drop all events of its step and later ones.
+/// `tensorflow.SessionLog`: with the status 1, `START`, readers drop all events from this step on.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SessionLog {
     #[prost(int32, tag = "1")]
@@ -70,7 +70,7 @@ pub(crate) struct Histogram {
     pub(crate) sum: f64,
     #[prost(double, tag = "5")]
     pub(crate) sum_squares: f64,
-    /// The upper end of each bucket, ascending.
+    /// Upper limit of each bucket, ascending.
     #[prost(double, repeated, tag = "6")]
     pub(crate) bucket_limit: Vec<f64>,
     #[prost(double, repeated, tag = "7")]
@@ -144,7 +144,7 @@ pub(crate) struct Setting {
     pub(crate) kind: Option<Kind>,
 }
 
-/// The kinds of settings.
+/// The types of settings.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Kind {
     #[prost(double, tag = "2")]

@@ -1,6 +1,6 @@
-//! Records as TFRecord frames them: length, its checksum, the payload, its checksum; all little-endian.
+//! TFRecord framing: length, length checksum, payload, payload checksum; all little-endian.
 
-/// Frames a payload.
+/// Frames a payload as one record.
 pub(crate) fn record(payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(payload.len() + 16);
@@ -11,8 +11,7 @@ pub(crate) fn record(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Computes the masked CRC-32C of TFRecord, rotated and shifted so that data which contains checksums is protected as
-/// well.
+/// Computes TFRecord's masked CRC-32C, rotated and shifted so that data containing checksums is protected as well.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -21,14 +20,14 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The CRC-32C of these nine digits is 0xe3069283 (polynomial of RFC 3720); the mask is applied by hand.
+    /// The CRC-32C of these nine digits is 0xe3069283 (polynomial of RFC 3720); the mask was applied by hand.
     #[test]
     fn checksums_are_masked_crc32c() {
         assert_eq!(masked_crc(b"123456789"), 0xc78a_b0e5);
     }
 
-    /// The first record of an event file, at second 1 000, as `RecordWriter` of TensorBoard 2.21.0
-    /// (`tensorboard.summary.writer.record_writer`) writes it.
+    /// The first record of an event file, at second 1 000, as written by `RecordWriter` of TensorBoard 2.21.0
+    /// (`tensorboard.summary.writer.record_writer`).
     #[test]
     fn a_record_has_the_bytes_of_another_writer() {
         let payload = b"\x09\x00\x00\x00\x00\x00\x40\x8f\x40\x1a\x0dbrain.Event:2";

@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use crate::messages::{Kind, Setting};
 
-/// Flattens settings to one entry for each key: `learner.batch_size`. Lists become text; keys without a value are left
-/// out.
+/// Flattens settings to one entry per key: `learner.batch_size`. Lists become text; keys without a value are left out.
 pub(crate) fn flat(settings: &Value) -> BTreeMap<String, Setting> {
     let mut entries = BTreeMap::new();
     add("", settings, &mut entries);
