@@ -81,7 +81,7 @@ pub enum Received {
     Hello(Origin),
     /// Store a trajectory and pass the result to [`InsertStream::inserted`].
     Insert {
-        /// The trajectory.
+        /// Trajectory to store.
         trajectory: Trajectory,
         /// The encoded record for the log.
         content: EncodedTrajectory,

@@ -47,8 +47,7 @@ pub const IN_LOG_MAX: usize = 512;
 /// Capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
-/// Interval between measurements of repetition, which take milliseconds, and at most about a tenth of a
-/// second.
+/// Interval between measurements of repetition, which take milliseconds, at most about a tenth of a second.
 const REPETITION_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The table service: owns the state of all tables.
