@@ -10,8 +10,8 @@ use protocols::katago::{LINE_BYTES_MAX, Perspective, Query, Response, Settings, 
 use protocols::{BoardGame, Color, Host, Lines};
 use serde_json::Value;
 
-/// Checks that any bytes are answered with objects in JSON, and that a query without an error has one final response
-/// for each of its positions. A line that is a query is read as it is written.
+/// Checks that any bytes get JSON objects as responses, and that a query without an error has one final response per
+/// position. A line that is a query must be read back as written.
 ///
 /// The first byte chooses the game and the perspective.
 pub(crate) fn check(bytes: &[u8]) {
@@ -55,7 +55,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// The number of positions that a line requests, if it is a query of this id.
+/// Returns the number of positions that a line requests, if it is a query with this id.
 fn positions(line: &str, id: &str) -> usize {
     let Ok(query) = serde_json::from_str::<Value>(line) else { return 0 };
     if query.get("action").is_some() || query["id"].as_str() != Some(id) {
@@ -64,7 +64,7 @@ fn positions(line: &str, id: &str) -> usize {
     query["analyzeTurns"].as_array().map_or(1, Vec::len)
 }
 
-/// Queries and every action.
+/// Returns queries and every action.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let query =

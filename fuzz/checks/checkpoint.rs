@@ -1,4 +1,4 @@
-//! The checkpoints of a learner, damaged in any way.
+//! Checkpoints of a learner, damaged in any way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use learner::checkpoint::{Checkpoint, Checkpoints, Error, Progress};
 use weights::{Architecture, Model};
 
-/// The number of checkpoints that are kept.
+/// Number of checkpoints to keep.
 const KEPT: usize = 2;
-/// The maximum number of operations of one input.
+/// Maximum number of operations of one input.
 const OPERATIONS_MAX: usize = 24;
-/// The files of a checkpoint and the list of them.
+/// Files of a checkpoint, including the list of files.
 const NAMES: [&str; 3] = ["weights.safetensors", "moments", CONTENTS];
 const CONTENTS: &str = "checkpoint.json";
 
-/// Checks that the newest whole checkpoint is found whatever is done to the files, that no other is taken for whole,
-/// and that nothing whole is renamed.
+/// Checks that the latest whole checkpoint is found whatever happens to the files, that no damaged checkpoint passes as
+/// whole, and that no whole checkpoint is renamed.
 ///
 /// The input is a sequence of operations: writes, damages of the files, and reads.
 pub(crate) fn check(bytes: &[u8]) {
@@ -34,7 +34,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(run.read(&mut state), Some(checkpoint(last)), "a checkpoint that was just written");
 }
 
-/// Operations of every kind, and lists of files as only damage makes them.
+/// Returns operations of every kind, and file lists that only damage produces.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let listed = |name: &str, size_bytes: &str| {
@@ -61,11 +61,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What is known of a checkpoint.
+/// Knowledge about a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Whole,
-    /// Its list of files was changed: it is whole only if the files are.
+    /// The file list was changed: the checkpoint is whole only if the files are.
     Unknown,
     Damaged,
 }
@@ -98,11 +98,11 @@ impl Run {
         let newest = state.keys().next_back().copied();
         match (operation & 7, newest) {
             (0, _) => self.write(newest.unwrap_or(0) + 1, state),
-            // The same step again.
+            // Writes the same step again.
             (1, _) => self.write(newest.unwrap_or(1), state),
             (2..=5, None) => {}
             (damage @ 2..=5, Some(newest)) => {
-                // The newest, or the one before.
+                // Chooses the latest checkpoint, or the one before.
                 let step = newest - u64::from(argument() & 1);
                 let Some(known) = state.get_mut(&step) else { return };
                 let name = if damage == 5 { CONTENTS } else { NAMES[usize::from(argument()) % NAMES.len()] };
@@ -126,7 +126,7 @@ impl Run {
                     _ => return,
                 }
                 fs::write(&path, bytes).expect("the file is written");
-                // No digest covers the list of files, which may stay a valid one.
+                // No digest covers the file list, which may stay valid.
                 *known = if name == CONTENTS && *known != State::Damaged { State::Unknown } else { State::Damaged };
             }
             (6, _) => {
@@ -148,7 +148,7 @@ impl Run {
         }
     }
 
-    /// Reads the newest checkpoint, and compares the answer and what is left with the naive model.
+    /// Reads the latest checkpoint, and compares the result and the remaining checkpoints with the naive model.
     fn read(&self, state: &mut BTreeMap<u64, State>) -> Option<Checkpoint> {
         let whole = state.iter().rev().find(|(_, state)| **state == State::Whole).map(|(step, _)| *step);
         let may_be_whole = state.values().any(|state| *state != State::Damaged);
@@ -166,7 +166,7 @@ impl Run {
         };
         assert!(may_be_whole, "all were damaged: {state:?}");
         let before = state.len();
-        // Newer ones are renamed.
+        // Damaged checkpoints after the whole one are renamed.
         state.retain(|step, known| {
             let is_there = self.path(*step).exists();
             assert!(is_there || *known != State::Whole, "the whole checkpoint of step {step} was renamed");

@@ -1,8 +1,8 @@
-//! The log of the replay server against a naive model, under I/O errors, ends of the process and power losses.
+//! The log of the replay server against a naive model, under I/O errors, process stops and power losses.
 //!
 //! The input is a sequence of operations, as in the fuzz target of redb: commits, writes and syncs, operator records,
-//! removal of segments, a countdown to I/O errors, and restarts of the process or of the machine. It is independent of
-//! the format of the files. Start with [`check`].
+//! segment removals, a countdown to I/O errors, and restarts of process or machine. It is independent of file formats.
+//! Start with [`check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -18,14 +18,14 @@ use replay_server::log::{
     DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
 };
 
-/// The maximum number of operations of one input.
+/// Maximum number of operations of one input.
 const OPERATIONS_MAX: usize = 200;
-/// The starts that may fail in a row before the disk works again.
+/// Number of starts that may fail in a row before the disk works again.
 const STARTS_MAX: usize = 12;
 const GAME: &str = "connect_four";
 
-/// Checks that a log that is interrupted at any operation opens again with every acknowledged record once, with no
-/// other records than whole ones that were not acknowledged, and with the same state.
+/// Checks that a log interrupted at any operation opens again. It must have every acknowledged record once, no records
+/// besides these and whole unacknowledged records, and the same state.
 pub(crate) fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(how) = input.byte() else { return };
@@ -44,10 +44,10 @@ pub(crate) fn check(bytes: &[u8]) {
     run.start(Interruption::PowerLoss);
 }
 
-/// Inputs that reach most operations; the test of the corpus changes them at random.
+/// Returns inputs that reach most operations; the corpus test mutates them.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    // Operations and their arguments, as `Run::operate` reads them.
+    // Operations with arguments, as read by `Run::operate`.
     let commits = [0, 1, 1, 2, 0, 9];
     let operators = [7, 5, 8, 1, 8, 6, 9, 0, 7, 1, 6, 0];
     let samples = [10, 9];
@@ -65,7 +65,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The unread rest of an input.
+/// Unread rest of an input.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -75,51 +75,51 @@ impl Input<'_> {
         Some(byte)
     }
 
-    /// The argument of an operation; 0 behind the end.
+    /// Returns the argument of an operation; 0 after the end.
     fn argument(&mut self) -> u8 {
         self.byte().unwrap_or(0)
     }
 }
 
-/// The end of a process.
+/// Way in which a process stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interruption {
-    /// The kernel keeps what was written.
+    /// The kernel keeps all writes.
     Kill,
-    /// The disk keeps what was synced, and any part of the rest.
+    /// The disk keeps synced data, and any part of the rest.
     PowerLoss,
 }
 
-/// What the log has promised for a record.
+/// Promise of the log for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Promise {
     /// It is durable.
     Durable(SegmentNumber),
-    /// It survives the end of the process.
+    /// It survives a process stop.
     Written(SegmentNumber),
     /// Nothing: a commit failed.
     Nothing,
-    /// It may be lost, and its id may count as seen.
+    /// It may be lost, and the id may count as seen.
     Lost,
-    /// Its id counts as seen, and it is no longer held.
+    /// The id counts as seen, and the record is no longer held.
     Seen,
 }
 
-/// The naive model of everything that the log has answered.
+/// The naive model of all promises of the log.
 #[derive(Debug, Default)]
 struct Model {
     trajectories: BTreeMap<TrajectoryId, Promise>,
-    /// Trajectories in quarantine, which are never released here.
+    /// Trajectories in quarantine, which this check never releases.
     suspects: BTreeMap<TrajectoryId, Promise>,
-    /// The revisions of each trajectory.
+    /// Revisions of each trajectory.
     revisions: BTreeMap<(TrajectoryId, u64), Promise>,
-    /// The possible states of each actor: in quarantine or not.
+    /// Possible states of each actor: in quarantine or not.
     actors: BTreeMap<u64, BTreeSet<bool>>,
-    /// The possible settings of each table.
+    /// Possible settings of each table.
     tables: BTreeMap<String, BTreeSet<Option<String>>>,
     /// Operator records that were written and not synced.
     unsynced: Vec<OperatorRecord>,
-    /// The largest number of samples that is durable, and the largest one sent.
+    /// Largest durable number of samples, and largest number sent.
     samples: (u64, u64),
     /// Records of earlier segments may be removed.
     dropped_before: Option<SegmentNumber>,
@@ -224,7 +224,7 @@ impl Run {
         trajectory(TrajectoryId { actor: u64::from(gap >> 1 & 1), epoch: 1, sequence: self.sequence })
     }
 
-    /// Commits or writes entries, and notes what the log has promised.
+    /// Commits or writes entries, and records the promises of the log.
     fn put(&mut self, entries: Vec<Entry>) {
         let samples = self.model.samples.1;
         let writes_first = self.writes_first;
@@ -242,7 +242,7 @@ impl Run {
         if let Promise::Durable(_) = promise {
             self.model.samples.0 = samples;
         }
-        // A full segment is synced before the next one; if that fails, what was written before may be lost.
+        // A full segment is synced before the next segment; if that fails, earlier writes may be lost.
         if writes_first && put.is_err() && !self.log().is_dirty() {
             self.model.written_may_be_lost();
         }
@@ -261,7 +261,7 @@ impl Run {
         }
     }
 
-    /// Ends the process, and starts it until the log opens.
+    /// Stops the process, and starts it until the log opens.
     fn start(&mut self, interruption: Interruption) {
         self.log = None;
         match interruption {
@@ -304,7 +304,7 @@ impl Run {
 }
 
 impl Model {
-    /// Notes the promise for an entry.
+    /// Records the promise for an entry.
     fn note(&mut self, entry: Entry, promise: Promise) {
         match entry {
             Entry::Trajectory { id, .. } => drop(self.trajectories.insert(id, promise)),
@@ -313,7 +313,7 @@ impl Model {
                 self.revisions.insert((id, number), promise);
             }
             Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
-                // An earlier record of the same trajectory keeps its promise.
+                // An earlier record of the same trajectory keeps the promise made for it.
                 let known = self.suspects.entry(id).or_insert(promise);
                 if matches!(promise, Promise::Durable(_)) || *known == Promise::Nothing {
                     *known = promise;
@@ -350,7 +350,7 @@ impl Model {
         }
     }
 
-    /// Everything written is durable, or the process ends and the machine does not.
+    /// Marks all writes as durable, after a sync or after a process stop on a running machine.
     fn written_is_durable(&mut self) {
         for record in std::mem::take(&mut self.unsynced) {
             self.allow(&record, true);
@@ -362,7 +362,8 @@ impl Model {
         });
     }
 
-    /// A sync has failed: the next head counts what was written, which a power loss may take away.
+    /// Marks all writes as possibly lost after a failed sync: the next head counts them, but a power loss may remove
+    /// them.
     fn written_may_be_lost(&mut self) {
         self.unsynced.clear();
         self.each_promise(|promise| {
@@ -377,7 +378,7 @@ impl Model {
         promises.chain(self.revisions.values_mut()).for_each(change);
     }
 
-    /// Compares an opened log with the promises; from then on everything that was read is durable.
+    /// Compares an opened log with the promises; from then on every record read is durable.
     fn compare(
         &mut self,
         log: &Log<PowerDisk>,
@@ -428,7 +429,7 @@ impl Model {
     }
 }
 
-/// Compares records with their promises, and keeps those that are there, or seen, as durable.
+/// Compares records with the promises, and keeps present or seen records as durable.
 fn compared<K: Ord + Copy + std::fmt::Debug>(
     what: &str,
     promised: &mut BTreeMap<K, Promise>,
@@ -465,7 +466,7 @@ fn revision(id: TrajectoryId, number: u64) -> Entry {
     Entry::Revision { id, content: content.expect("it is small") }
 }
 
-/// The number of a revision, from its record.
+/// Returns the number of a revision, from the record.
 fn number_of(content: &EncodedTrajectory) -> u64 {
     use replay_server::log::Record;
     match Record::decode(content.payload()) {
@@ -478,7 +479,7 @@ fn time_of(id: TrajectoryId) -> UnixMillis {
     UnixMillis(1000 + id.sequence)
 }
 
-/// Content that differs between ids and revisions, and hardly compresses.
+/// Returns content that differs between ids and revisions, and hardly compresses.
 fn content_of(id: TrajectoryId, revision: u64) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(id.sequence << 8 ^ id.actor ^ revision << 32);
     (0..20 + id.sequence % 90).map(|_| rng.random()).collect()

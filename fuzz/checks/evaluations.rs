@@ -1,4 +1,4 @@
-//! The messages of an evaluation stream, and requests for searches.
+//! Messages of an evaluation stream, and requests for searches.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use proto::inference::{EvalRequest, Hello, Moves, SearchQuery, Welcome, v1};
 use proto::limits::{MESSAGE_BYTES_MAX, STEPS_MAX, request_positions_max};
 use tonic::Status;
 
-/// The maximum number of unanswered requests of the stream.
+/// Maximum number of pending requests in the stream.
 const REQUESTS_MAX: usize = 3;
-/// The longest text of a status, which is a header.
+/// Maximum bytes of a status text, which is a header.
 const STATUS_BYTES_MAX: usize = 4 << 10;
 
-/// Checks that any bytes are messages of an evaluation stream or end it, that accepted positions are unpacked as a
-/// naive reader unpacks them, and that each request and its answer fit into a message.
+/// Checks that any bytes are messages of an evaluation stream or end it, that accepted positions are unpacked as by a
+/// naive reader, and that each request and response fits into a message.
 ///
-/// The first byte chooses between a stream, whose messages are preceded by their lengths as two little-endian bytes,
-/// and a request for a search.
+/// The first byte chooses between a stream and a request for a search. In a stream, each message has a length prefix of
+/// two little-endian bytes.
 pub(crate) fn check(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, request)) => analysis(request),
@@ -58,7 +58,7 @@ fn stream(mut rest: &[u8]) {
                 let Some(Message::Request(sent)) = &message.message else { unreachable!("a request was received") };
                 assert!(!unanswered.contains(&request.id) && unanswered.len() < REQUESTS_MAX, "over the credit");
                 compare(&request, sent, hello.shape, hello.actions, *positions_max);
-                // The oldest request is answered once the credit is used up.
+                // The oldest request gets a response once the credit is used up.
                 unanswered.push(request.id);
                 if unanswered.len() == REQUESTS_MAX && request.id & 1 == 0 {
                     order.answered(unanswered.remove(0));
@@ -68,7 +68,7 @@ fn stream(mut rest: &[u8]) {
     }
 }
 
-/// Compares an accepted request with the naive reading of its message.
+/// Compares an accepted request with a naive reading of the message.
 fn compare(
     request: &EvalRequest,
     sent: &v1::EvalRequest,
@@ -130,7 +130,7 @@ fn check_query(query: &SearchQuery) {
     assert!(moves <= STEPS_MAX && query.game.as_ref().is_none_or(|game| !game.is_empty()));
 }
 
-/// Streams with bits and with numbers, and requests for searches.
+/// Returns streams with bits and with numbers, and requests for searches.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let wrap = |message| {

@@ -1,5 +1,5 @@
-//! Moves of a board game: the first byte chooses the game, and each further one a legal action, or two bytes one of
-//! more than 256.
+//! Moves of a board game. The first byte chooses the game. Each further byte chooses a legal action; with more than 256
+//! actions, two bytes do.
 
 use games::{Entry, GAMES, GameKind};
 use reference_games::{compare, reference};
@@ -19,12 +19,12 @@ pub(crate) fn check(bytes: &[u8]) {
     });
 }
 
-/// The names of the games that have slow rules.
+/// Returns the names of the games that have slow rules.
 fn names() -> Vec<String> {
     GAMES.iter().copied().flat_map(Entry::examples).filter(|name| reference(name).is_some()).collect()
 }
 
-/// Games of pseudo-random moves, two of each kind.
+/// Returns games of pseudo-random moves, two of each kind.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let moves = |game: u8, seed: u64| {

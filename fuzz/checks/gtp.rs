@@ -7,14 +7,14 @@ use std::time::Duration;
 use protocols::doubles::FirstCell;
 use protocols::{BoardGame, Host, Lines, Settings, gomocup, gtp};
 
-/// Checks that any bytes are answered: in GTP each command has one whole response, as a naive reader counts commands;
+/// Checks that any bytes get responses. In GTP each command has one whole response, as a naive reader counts commands;
 /// in Gomocup's protocol each line of output is a response.
 ///
 /// The first byte chooses the game, or Gomocup's protocol.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     let game = BoardGame::ALL.get(usize::from(kind % 5)).copied();
-    // Doubles with every look, so that no time that a command grants is long.
+    // Doubles at every reading, so that no time granted by a command lasts long.
     let now = Cell::new(1_u64);
     let clock = || {
         now.set((now.get() * 2).min(1 << 40));
@@ -50,7 +50,7 @@ fn check_responses(output: &[u8], commands: usize) {
     assert!(responses.iter().all(|response| response.starts_with(['=', '?'])), "{text:?}");
 }
 
-/// The number of commands up to `quit`: lines with something but control characters before a `#`.
+/// Returns the number of commands up to `quit`: lines with something other than control characters before a `#`.
 fn commands(bytes: &[u8]) -> usize {
     let mut count = 0;
     for line in bytes.split(|&byte| byte == b'\n') {
@@ -77,7 +77,7 @@ fn check_lines(output: &[u8]) {
     }
 }
 
-/// Sessions with every command.
+/// Returns sessions with every command.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let sessions = [

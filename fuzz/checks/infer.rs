@@ -1,4 +1,4 @@
-//! Requests of the Open Inference Protocol, answered by a server with a small network.
+//! Requests of the Open Inference Protocol to a server with a small network.
 
 use std::sync::OnceLock;
 
@@ -21,15 +21,15 @@ use tonic::{Code, Request};
 #[path = "../../tests/tests/random_weights.rs"]
 mod random_weights;
 
-/// The longest text of a status, which is a header.
+/// Maximum bytes of a status text, which is a header.
 const STATUS_BYTES_MAX: usize = 4 << 10;
-/// The longest header with a timeout that is sent, in bytes.
+/// Exclusive upper bound on the bytes of a timeout header.
 const TIMEOUT_BYTES_MAX: u8 = 12;
 
-/// Checks that any bytes are a request or are refused, and that an accepted request in any datatype has the same answer
-/// as the naive reading of its tensors in raw float32.
+/// Checks that any bytes are a request or are refused. An accepted request in any datatype must have the same result as
+/// a naive reading of the tensors in raw float32.
 ///
-/// The header with the timeout comes first, behind its length in one byte.
+/// The timeout header comes first, with a one-byte length prefix.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&length, rest)) = bytes.split_first() else { return };
     let (timeout, message) = rest.split_at(rest.len().min((length % TIMEOUT_BYTES_MAX).into()));
@@ -60,7 +60,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(bits(&numbers(&again)), bits(&answer), "the same positions have two answers");
 }
 
-/// A server of tic-tac-toe with random weights, which runs until the process ends.
+/// A server of tic-tac-toe with random weights, which runs until the process exits.
 struct Server {
     runtime: Runtime,
     service: OpenInference,
@@ -138,7 +138,7 @@ fn typed_numbers(contents: &InferTensorContents) -> Vec<f32> {
     flags.chain(unsigned).chain(fp32_contents.iter().copied()).collect()
 }
 
-/// The same positions as raw float32 and flags.
+/// Returns the same positions as raw float32 and flags.
 fn canonical(request: &ModelInferRequest, observations: &[f32], legal: &[bool], spec: &Spec) -> ModelInferRequest {
     let positions = (legal.len() / spec.actions) as i64;
     let shape = spec.observation;
@@ -155,7 +155,7 @@ fn canonical(request: &ModelInferRequest, observations: &[f32], legal: &[bool], 
     }
 }
 
-/// The numbers of each output, whose shapes are checked.
+/// Returns the numbers of each output, and checks the output shapes.
 fn numbers(response: &ModelInferResponse) -> Vec<(String, Vec<f32>)> {
     let outputs = response.outputs.iter().enumerate().map(|(index, output)| {
         let numbers = match &output.contents {
@@ -168,7 +168,7 @@ fn numbers(response: &ModelInferResponse) -> Vec<(String, Vec<f32>)> {
     outputs.collect()
 }
 
-/// Checks that priors are probabilities of the legal actions, and that values follow from the chances.
+/// Checks that priors are probabilities of the legal actions, and that values follow from the outcome probabilities.
 fn is_plausible(answer: &[(String, Vec<f32>)], legal: &[bool], actions: usize) {
     let is_one = |sum: f32| (sum - 1.0).abs() < 1e-3;
     for (name, numbers) in answer {
@@ -190,7 +190,7 @@ fn input(name: &str, datatype: &str, shape: &[i64]) -> InferInputTensor {
     InferInputTensor { name, datatype, shape: shape.to_vec(), ..InferInputTensor::default() }
 }
 
-/// Requests in every datatype, raw and typed, with and without flags, outputs and timeouts.
+/// Returns requests in every datatype, raw and typed, with and without flags, outputs and timeouts.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let spec = TicTacToe::new().spec().clone();

@@ -1,4 +1,4 @@
-//! The messages of an insert stream.
+//! Messages of an insert stream.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use proto::replay::order::{InsertOrder, Inserted};
 use proto::replay::v1;
 use replay_server::log::UnixMillis;
 
-/// Checks that any bytes are valid messages of an insert stream or end it, and that accepted trajectories survive their
+/// Checks that any bytes are valid messages of an insert stream or end it, and that accepted trajectories survive
 /// conversions.
 ///
-/// Each message is preceded by its length as two little-endian bytes.
+/// Each message has a length prefix of two little-endian bytes.
 pub(crate) fn check(bytes: &[u8]) {
     let limits = Limits { steps_max: 64, actions: 64 };
     let mut order = InsertOrder::new("connect_four", 8, limits, Duration::ZERO);
@@ -48,7 +48,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Streams of trajectories, with and without the message that must come first.
+/// Returns streams of trajectories, with and without the message that must come first.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds(trajectories: &[Trajectory]) -> Vec<Vec<u8>> {
     use v1::insert_request::Message;

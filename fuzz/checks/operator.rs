@@ -1,4 +1,4 @@
-//! The requests of operators, of a learner and of actors that search stored trajectories again.
+//! Requests from operators, from a learner, and from actors that search stored trajectories again.
 
 use experience::Limits;
 use prost::Message as _;
@@ -7,8 +7,8 @@ use proto::limits::{NAME_BYTES_MAX, PRIORITIES_MAX, REASON_BYTES_MAX, STEPS_MAX,
 use proto::replay::{Choice, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, Suspect, TableChange, v1};
 use replay_server::config::{LiveTable, TableSection};
 
-/// Checks that any bytes are a request or are refused, that an accepted request is within its limits and survives its
-/// conversions, and that an accepted change of a table leaves a table that the log restores as it is.
+/// Checks that any bytes are a request or are refused. An accepted request must be within the limits and survive
+/// conversions. After an accepted table change, the log must restore the same table.
 ///
 /// The first byte chooses the request.
 pub(crate) fn check(bytes: &[u8]) {
@@ -56,7 +56,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Returns the request that a message stands for, which is read back from its own message.
+/// Returns the request that a message stands for, after a round trip through a new message.
 fn survives<M, T>(bytes: &[u8]) -> Option<T>
 where
     M: prost::Message + Default + From<T>,
@@ -76,14 +76,14 @@ fn configure(change: &TableChange) {
     let served = TableSection { name: "late".to_owned(), ..TableSection::default() };
     let Ok(changed) = served.changed(&change.settings) else { return };
     assert_eq!((&changed.name, changed.blocks_inserts), (&served.name, served.blocks_inserts), "a fixed key changed");
-    // The answer lists the settings in force in the syntax of a request.
+    // The response lists the settings in force in the syntax of a request.
     assert_eq!(served.changed(&changed.live_settings()).as_ref(), Ok(&changed));
     let Ok(settings) = changed.settings() else { return };
     let restored = LiveTable::restored(&LiveTable::encode(&served, changed), &served);
     assert_eq!(restored, Some(settings), "the log restores other settings");
 }
 
-/// A request of every kind.
+/// Returns a request of every kind.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds(trajectory: &experience::Trajectory) -> Vec<Vec<u8>> {
     let id = v1::TrajectoryId::from(trajectory.id());

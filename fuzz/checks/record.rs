@@ -1,4 +1,4 @@
-//! The payload of a frame of the replay log.
+//! Payload of a frame in the replay log.
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
@@ -7,11 +7,11 @@ use replay::ItemKey;
 use replay_server::log::{Counters, EncodedTrajectory, Head, OperatorRecord, Record, TableCounters, UnixMillis};
 use weights::WeightsVersion;
 
-/// The size limit of the decompressed content of a record, in bytes.
+/// Size limit for the decompressed content of a record, in bytes.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
 /// Checks that any payload decodes to a record or is rejected, that the content of a trajectory or a revision is within
-/// its size limit, and that every record is read back as it is written.
+/// the size limit, and that every record is read back as written.
 pub(crate) fn check(payload: &[u8]) {
     let Ok(record) = Record::decode(payload) else { return };
     let written = match &record {
@@ -30,7 +30,7 @@ pub(crate) fn check(payload: &[u8]) {
     assert_eq!(Record::decode(&written.expect("it was read")).as_ref(), Ok(&record));
 }
 
-/// One record of each kind.
+/// Returns one record of each kind.
 #[allow(dead_code, reason = "used by the test of the corpus and by other checks")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let head = Head { game: "connect_four".into(), ..Head::default() };
@@ -65,7 +65,7 @@ fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 1, epoch: 1, sequence }
 }
 
-/// A trajectory with steps of every kind.
+/// Returns a trajectory with steps of every kind.
 #[allow(dead_code, reason = "used by the test of the corpus and by other checks")]
 pub(crate) fn trajectory(sequence: u64) -> Trajectory {
     let policy = |ply: u16| {

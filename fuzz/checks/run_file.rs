@@ -8,11 +8,11 @@ use serde::de::DeserializeOwned;
 use service::ConfigError;
 use service::config::{self, Layers, Sources};
 
-/// The longest error, in bytes, beside the text that it quotes.
+/// Maximum bytes of an error, in addition to the quoted text.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// Checks that any text is a run file or is refused, by every process, and that the configuration of each process is
-/// read back as it is printed, with the same settings.
+/// Checks that every process reads or refuses any text as a run file, and that a printed configuration is read back
+/// with the same settings.
 pub(crate) fn check(bytes: &[u8]) {
     let file = tempfile::NamedTempFile::new().expect("the system has a folder for temporary files");
     std::fs::write(file.path(), bytes).expect("the file is written");
@@ -33,7 +33,7 @@ fn read(path: &Path) -> Result<Layers, ConfigError> {
     sources.read(games::preset)
 }
 
-/// Loads the configuration of one process, and once more from its own print.
+/// Loads the configuration of one process, then loads the printed configuration.
 fn process<C>(layers: &Layers, bytes: &[u8], is_valid: impl Fn(&C) -> bool)
 where
     C: Serialize + DeserializeOwned + Default + Debug,
@@ -57,7 +57,7 @@ fn is_short(error: &ConfigError, bytes: &[u8]) {
     assert!(length <= ERROR_BYTES_MAX + 4 * bytes.len(), "an error of {length} bytes: {error}");
 }
 
-/// Run files with keys of every section.
+/// Returns run files with keys of every section.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [

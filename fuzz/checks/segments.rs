@@ -17,8 +17,9 @@ use replay_server::log::{
 /// Checks that any bytes open as a log or are rejected, that a log keeps every whole record exactly once, and that it
 /// accepts further records.
 ///
-/// The first byte gives the number of segments into which the rest is split, and selects if the parts are segment files
-/// or payloads to be framed with valid checksums, so that the fuzzer also reaches the code behind the checksums.
+/// The first byte gives the number of segments into which the rest is split, and selects whether the parts are segment
+/// files or payloads. Payloads are framed with valid checksums, so that the fuzzer also reaches the code after the
+/// checksum tests.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let count = usize::from(how & 3) + 1;
@@ -30,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let whole: Vec<TrajectoryId> = memory.files().iter().flat_map(|(name, bytes)| trajectories(name, bytes)).collect();
     let Some((mut log, held)) = open(&memory) else { return };
     assert!(is_each_once(&held), "one came twice");
-    // The check uses `seen`, because a trajectory whose id the head of an earlier segment lists is not passed to the
+    // The check uses `seen`, because a trajectory with an id in the head of an earlier segment is not passed to the
     // callback.
     assert!(whole.iter().all(|id| log.state().seen.contains(*id)), "a whole record was not kept");
 
@@ -50,7 +51,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(held_again, [held.as_slice(), &[id]].concat());
 }
 
-/// Logs of these records: as segment files, and as payloads.
+/// Returns logs of these records: as segment files, and as payloads.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds(records: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let with_length = |payload: &Vec<u8>| [&(payload.len() as u16).to_le_bytes()[..], payload].concat();
@@ -68,7 +69,7 @@ fn is_each_once(ids: &[TrajectoryId]) -> bool {
     ids.iter().collect::<BTreeSet<_>>().len() == ids.len()
 }
 
-/// Returns a segment whose frames have valid checksums.
+/// Returns a segment of frames with valid checksums.
 fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
     let prologue = frame::Prologue::new(SegmentNumber(number), [7; 32]);
     let mut file = prologue.encode();
@@ -78,7 +79,7 @@ fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Splits bytes into payloads, each of which is preceded by its length as two little-endian bytes.
+/// Splits bytes into payloads, each with a length prefix of two little-endian bytes.
 fn payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut out, mut rest) = (Vec::new(), bytes);
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
@@ -126,7 +127,7 @@ fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
     opened.ok().map(|(log, _)| (log, held))
 }
 
-/// A volume in memory whose operations never fail.
+/// A volume in memory on which no operation fails.
 #[derive(Debug, Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 

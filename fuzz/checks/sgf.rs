@@ -2,8 +2,8 @@
 
 use protocols::sgf::{Tree, read, write};
 
-/// Checks that any bytes are a tree that is read as it is written, and whose main line is a record that is read as it
-/// is written; or are refused with a place within them.
+/// Checks that any bytes are a tree that is read back as written, with a main line that is a record read back as
+/// written; or are refused with an offset in the input.
 pub(crate) fn check(bytes: &[u8]) {
     let tree = match Tree::parse(bytes) {
         Ok(tree) => tree,
@@ -23,7 +23,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Records of every game.
+/// Returns records of every game.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let files = [

@@ -4,8 +4,8 @@ use actor::spool::{Destination, PendingUpload, decode, encode};
 use experience::Trajectory;
 use proto::servers::Server;
 
-/// Checks that any bytes are a spool with faults, of which no more is kept than the bytes hold, that what was read is
-/// written and read again without a fault, and that a change of one byte costs at most one trajectory.
+/// Checks that any bytes are a spool with faults. Decoding must not keep more bytes than the input has. Decoded
+/// trajectories must be written and read again without a fault. A change of one byte must cost at most one trajectory.
 ///
 /// The last bytes choose the change.
 pub(crate) fn check(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     let at = usize::from(u16::from_le_bytes([low, high])) % written.len();
     written[at] ^= flip;
-    // The first byte of a file of JSON is that of an older version.
+    // The first byte of a JSON file, which is an older version.
     if written[0] == b'{' {
         return;
     }
@@ -32,7 +32,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert!(kept.iter().all(|pending| read.contains(pending)), "a changed trajectory passes for a whole one");
 }
 
-/// Spools of these trajectories, destined for a server or for none.
+/// Returns spools of these trajectories, destined for a server or for none.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds(trajectories: &[Trajectory]) -> Vec<Vec<u8>> {
     let server =

@@ -1,21 +1,21 @@
-//! The files of tokens: those that a server accepts, and the one that a client sends.
+//! Token files: the list that a server accepts, and the token that a client sends.
 
 use std::collections::BTreeSet;
 
 use proto::security::{Credentials, Security};
 use service::SecuritySection;
 
-/// The scopes of a token.
+/// Scopes of a token.
 const SCOPES: [&str; 4] = ["act", "train", "infer", "admin"];
-/// The shortest word that counts as a secret: shorter ones occur in messages by chance.
+/// Minimum length of a word that counts as a secret: shorter words occur in messages by chance.
 const SECRET_BYTES_MIN: usize = 12;
-/// The words of that length in the messages themselves.
+/// Words of at least that length in the messages themselves.
 const WORDS_OF_MESSAGES: [&str; 3] = ["security.tokens:", "security.token_file:", "SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN"];
 
-/// Checks that any bytes are a file of tokens or are refused, as a naive reader decides, and that the error quotes no
-/// word of the file, which may be a token by mistake.
+/// Checks that any bytes are a token file or are refused, as a naive reader decides. The error must quote no word of
+/// the file, which may be a token by mistake.
 ///
-/// The first byte chooses the file: that of a server, or that of a client.
+/// The first byte chooses the file of a server or of a client.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     let file = tempfile::NamedTempFile::new().expect("the system has a folder for temporary files");
@@ -41,7 +41,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Returns true for lines of a name, scopes and the SHA-256 of a token, each token once.
+/// Returns true for lines with a name, scopes and the SHA-256 of a token, each token once.
 fn is_list(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut digests = BTreeSet::new();
@@ -54,13 +54,13 @@ fn is_list(bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns true for one token, with white space around it.
+/// Returns true for one token, possibly surrounded by white space.
 fn is_token(bytes: &[u8]) -> bool {
     let token = bytes.trim_ascii();
     !token.is_empty() && token.iter().all(u8::is_ascii_graphic)
 }
 
-/// Files of both kinds.
+/// Returns files of both kinds.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     // The SHA-256 of `secret`.

@@ -3,7 +3,7 @@
 use service::trace::TraceContext;
 
 /// Checks that any text is a trace context or is ignored, as a naive reader of the recommendation decides, and that a
-/// context is written as it was read.
+/// context is written as read.
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let parsed = TraceContext::parse(text);
@@ -30,7 +30,7 @@ fn naive(text: &str) -> Option<String> {
     is_valid.then(|| format!("00-{trace}-{span}-01"))
 }
 
-/// Headers of this version and of later ones.
+/// Returns headers of this version and of later versions.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [

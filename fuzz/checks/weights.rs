@@ -11,20 +11,20 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use weights::{Architecture, Assembly, Digest, Manifest, Model, WeightsVersion};
 
-/// The most numbers of a network that is built: a larger one makes an input slow, and tests nothing else.
+/// Maximum numbers in a network to build: a larger network makes an input slow, and tests nothing else.
 const NUMBERS_MAX: usize = 60_000;
-/// The most multiply-adds of a position, by the same reason.
+/// Maximum multiply-adds per position, for the same reason.
 const MULTIPLY_ADDS_MAX: usize = 4_000_000;
-/// The largest number of a weight with which both evaluators must agree: larger ones lose digits in minimal filtering.
+/// Maximum weight for which both evaluators must agree: larger weights lose digits in minimal filtering.
 const WEIGHT_MAX: f32 = 2.0;
-/// The largest difference of probabilities and values.
+/// Maximum difference between probabilities and between values.
 const TOLERANCE: f32 = 2e-3;
 
-/// Checks that any manifest and any file make a network or are refused, by both evaluators alike, that the weights are
-/// assembled from their chunks, and that the answers of both are probabilities and agree.
+/// Checks that any manifest and any file make a network or are refused, by both evaluators alike. Weights must be
+/// assembled correctly from chunks. The outputs of both evaluators must be probabilities and agree.
 ///
-/// The manifest comes first, behind its length in two bytes. Then a byte chooses the file: the other bytes, or a valid
-/// one of that network, of which the other bytes change numbers and header: three of each four for the position, one
+/// The manifest comes first, with a two-byte length prefix. Then a byte chooses the file: the remaining bytes, or a
+/// valid file of that network changed by the remaining bytes. A change takes four bytes: three for the position, one
 /// for the value.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return };
@@ -63,7 +63,7 @@ fn is_small(architecture: &Architecture) -> bool {
     numbers <= NUMBERS_MAX && numbers * height * width <= MULTIPLY_ADDS_MAX
 }
 
-/// The tensors of an architecture; `None` for one that is refused.
+/// Returns the tensors of an architecture; `None` for one that is refused.
 fn tensors(architecture: &Architecture) -> Option<Vec<Tensor>> {
     match architecture.model {
         Model::Alphazero => Some(Layers::new(architecture).ok()?.tensors().collect()),
@@ -71,7 +71,7 @@ fn tensors(architecture: &Architecture) -> Option<Vec<Tensor>> {
     }
 }
 
-/// Returns the file of a network of random weights, changed; an empty one if there is no such network.
+/// Returns a changed file of a network with random weights; an empty file if there is no such network.
 fn changed(message: &v1::Manifest, changes: &[u8]) -> Vec<u8> {
     let message = v1::Manifest { digest: Digest::of(&[]).to_string(), ..message.clone() };
     let architecture = Manifest::try_from(message).ok().map(|manifest| manifest.architecture);
@@ -152,7 +152,7 @@ fn evaluated(manifest: &Manifest, file: &[u8], how: u8) {
     }
 }
 
-/// Two positions with all actions legal.
+/// Returns two positions with all actions legal.
 fn batch(architecture: &Architecture) -> Batch {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut batch = Batch::new(ObservationShape { planes, height, width });
@@ -165,8 +165,8 @@ fn batch(architecture: &Architecture) -> Batch {
     batch
 }
 
-/// The predictions of two observations; each then takes a step, whose answers are checked. `None` if any number is not
-/// finite.
+/// Returns the predictions of two observations; each then takes a step with checked predictions. `None` if any number
+/// is not finite.
 fn steps(model: &mut dyn LatentModel, architecture: &Architecture) -> Option<LatentPredictions> {
     let (batch, slots) = (batch(architecture), [Slot(0), Slot(1)]);
     model.reserve(4).expect("four small states fit the memory");
@@ -207,7 +207,7 @@ fn agree(first: &[f32], second: &[f32]) {
     assert!(first.len() == second.len() && first.iter().zip(second).all(is_near), "{first:?} and {second:?}");
 }
 
-/// Networks of every model: small files, and changes of them.
+/// Returns networks of every model: small files, and changes to them.
 #[allow(dead_code, reason = "used by the test of the corpus alone")]
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let architecture = |model, [planes, height, width]: [usize; 3], parts: usize| Architecture {
