@@ -27,7 +27,7 @@ fn gloo() {
         .cpp(true)
         .std("c++17")
         .warnings(false)
-        // Declarations of what the headers of libtorch refer to come before the system's Gloo, if there is one.
+        // The shim declares the Gloo types in libtorch's headers, and precedes a system-wide Gloo, if there is one.
         .include("shim")
         .include(libtorch.join("include"))
         .include(libtorch.join("include/torch/csrc/api/include"))

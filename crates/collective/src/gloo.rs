@@ -1,7 +1,7 @@
-//! Groups over Gloo, the library for collective operations on CPUs that libtorch contains.
+//! Groups over Gloo, the library for collective operations on CPUs in libtorch.
 //!
-//! Each member listens at its own host for the others, and they learn each other's ports by [`Addresses`], which the
-//! caller carries over connections of its own. Those of Gloo are plain TCP, without encryption or credentials.
+//! Each member listens at [`Place::host`], and members exchange ports through [`Addresses`], which the caller
+//! implements over separate connections. Gloo connections are plain TCP, without encryption or credentials.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::{Collective, Error, Numbers};
 
-/// The longest reason of an error that is kept, in bytes.
+/// Size of the buffer for the reason of an error, in bytes; longer reasons are cut.
 const REASON_BYTES_MAX: usize = 1024;
 
 /// The functions of `shim/gloo.cpp`.
 mod shim {
     use super::{c_char, c_int, c_void};
 
-    /// Where the ranks leave their addresses; both functions return false with a reason if they fail.
+    /// The address table of the ranks. Both functions return false and write a reason on failure.
     #[repr(C)]
     pub(super) struct Addresses {
         pub(super) context: *mut c_void,
@@ -25,7 +25,7 @@ mod shim {
             unsafe extern "C" fn(*mut c_void, *const c_char, i64, *mut c_void, Put, *mut c_char, usize) -> bool,
     }
 
-    /// Takes the value of a key.
+    /// Receives the value of a key: sink, bytes and length.
     pub(super) type Put = unsafe extern "C" fn(*mut c_void, *const u8, usize);
 
     unsafe extern "C" {
@@ -59,38 +59,38 @@ mod shim {
     }
 }
 
-/// Where the members of one group leave the addresses at which they listen.
+/// A shared table of the addresses at which the members of one group listen.
 pub trait Addresses: Send + Sync {
-    /// Sets an address, which is never replaced.
+    /// Sets the address for `key`, once.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason, if the address cannot be set.
     fn set(&self, key: &str, address: &[u8]) -> Result<(), String>;
 
-    /// Returns an address as soon as it is set.
+    /// Waits for the address for `key`, and returns the address.
     ///
     /// # Errors
-    /// The reason; also if it is not set in time.
+    /// The reason, if the address cannot be read or is not set within `timeout`.
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, String>;
 }
 
-/// A member of a group.
+/// A member of a Gloo group, which sums numbers in host memory.
 pub struct Gloo {
     handle: NonNull<c_void>,
     rank: usize,
     size: usize,
-    /// It outlives the handle, which refers to it.
+    /// Kept until after the handle is freed, since the handle refers to the addresses.
     _addresses: Box<Box<dyn Addresses>>,
 }
 
-/// A process's place in a group.
+/// The rank and host of a process in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The name or address by which the other members reach this machine, and at which it listens for them.
+    /// Name or address at which this process listens and the other members connect.
     pub host: String,
-    /// The rank of this process.
+    /// Rank of this process, from 0 to `size - 1`.
     pub rank: usize,
-    /// The number of processes.
+    /// Number of processes in the group.
     pub size: usize,
 }
 
@@ -98,10 +98,11 @@ pub struct Place {
 unsafe impl Send for Gloo {}
 
 impl Gloo {
-    /// Joins a group, and returns when all its members have.
+    /// Joins a group, and returns when all members have joined.
     ///
     /// # Errors
-    /// Addresses cannot be exchanged, or not all members have joined in time.
+    /// The host name contains a zero byte, the rank or size exceeds a C `int`, addresses cannot be exchanged, or
+    /// not all members have joined within `timeout`.
     pub fn join(place: &Place, addresses: Box<dyn Addresses>, timeout: Duration) -> Result<Self, Error> {
         let &Place { ref host, rank, size } = place;
         let operation = "join";
@@ -111,12 +112,13 @@ impl Gloo {
             c_int::try_from(number).map_err(|_| Error { operation, reason: "there are too many ranks".to_owned() })
         };
         let (of_rank, of_size) = (number(rank)?, number(size)?);
-        // A pointer to a trait object has two words, and a context has one.
+        // The outer box makes the context a thin pointer: a pointer to a trait object has two words.
         let addresses = Box::new(addresses);
         let of_shim =
             shim::Addresses { context: (&raw const *addresses).cast_mut().cast(), set: set_address, get: get_address };
         let handle = with_reason(operation, |error, capacity| {
-            // SAFETY: the text ends with a zero, `error` has `capacity` bytes, and the addresses outlive the handle.
+            // SAFETY: the text ends with a zero byte, `error` has `capacity` bytes, and the addresses outlive the
+            // handle.
             NonNull::new(unsafe {
                 shim::zf_group_join(
                     &raw const of_shim,
@@ -136,7 +138,8 @@ impl Gloo {
 /// Sets an address for the shim.
 ///
 /// # Safety
-/// `context` is that of [`Gloo::join`], `key` ends with a zero, `value` has `length` bytes, `error` has `capacity`.
+/// `context` is the context in [`Gloo::join`], `key` ends with a zero byte, `value` has `length` bytes, and `error` has
+/// `capacity` bytes.
 unsafe extern "C" fn set_address(
     context: *mut c_void,
     key: *const c_char,
@@ -149,7 +152,7 @@ unsafe extern "C" fn set_address(
     let (addresses, key) = unsafe { (&*context.cast::<Box<dyn Addresses>>(), CStr::from_ptr(key)) };
     let value = match length {
         0 => &[],
-        // SAFETY: as the caller promises; an empty vector of C++ may have no address.
+        // SAFETY: as the caller promises; an empty C++ vector, which may have a null address, is handled above.
         _ => unsafe { std::slice::from_raw_parts(value, length) },
     };
     let set = addresses.set(&key.to_string_lossy(), value);
@@ -157,10 +160,10 @@ unsafe extern "C" fn set_address(
     set.map_err(|reason| unsafe { write_reason(&reason, error, capacity) }).is_ok()
 }
 
-/// Gets an address for the shim, and gives it to `put`.
+/// Gets an address for the shim, and passes the bytes to `put`.
 ///
 /// # Safety
-/// That of [`set_address`], and `put` takes `sink`.
+/// Same as [`set_address`], and `put` accepts `sink`.
 unsafe extern "C" fn get_address(
     context: *mut c_void,
     key: *const c_char,
@@ -174,7 +177,7 @@ unsafe extern "C" fn get_address(
     let (addresses, key) = unsafe { (&*context.cast::<Box<dyn Addresses>>(), CStr::from_ptr(key)) };
     let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
     match addresses.get(&key.to_string_lossy(), timeout) {
-        // SAFETY: the bytes live during the call.
+        // SAFETY: `value` outlives the call.
         Ok(value) => unsafe { put(sink, value.as_ptr(), value.len()) },
         Err(reason) => {
             // SAFETY: as the caller promises.
@@ -185,7 +188,7 @@ unsafe extern "C" fn get_address(
     true
 }
 
-/// Writes a reason and a zero, cut to `capacity` bytes.
+/// Writes `reason` with a terminating zero byte, cut to `capacity` bytes in total.
 ///
 /// # Safety
 /// `error` has `capacity` bytes, at least one.
@@ -200,8 +203,8 @@ unsafe fn write_reason(reason: &str, error: *mut c_char, capacity: usize) {
 
 impl Drop for Gloo {
     fn drop(&mut self) {
-        // SAFETY: the handle is that of `zf_group_join`, and freed once; no operation is in progress, since each waits
-        // for its end.
+        // SAFETY: `zf_group_join` returned the handle, which is freed once. No operation is in progress, since each
+        // operation blocks until finished.
         unsafe { shim::zf_group_free(self.handle.as_ptr()) }
     }
 }
@@ -218,7 +221,7 @@ impl Collective for Gloo {
     fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
         let numbers = numbers.of_host("all-reduce")?;
         with_reason("all-reduce", |error, capacity| {
-            // SAFETY: the handle lives, and the numbers are borrowed until the operation has ended.
+            // SAFETY: the handle is valid, and the numbers are borrowed until the operation has finished.
             let is_done = unsafe {
                 shim::zf_all_reduce(
                     self.handle.as_ptr(),
@@ -253,7 +256,8 @@ impl Collective for Gloo {
     }
 }
 
-/// Calls a function of the shim, which returns `None` and writes a reason if it fails.
+/// Calls a shim function, which returns `None` and writes a reason on failure. The error keeps the first line of the
+/// reason.
 fn with_reason<T>(operation: &'static str, call: impl FnOnce(*mut c_char, usize) -> Option<T>) -> Result<T, Error> {
     let mut reason = [0_u8; REASON_BYTES_MAX];
     call(reason.as_mut_ptr().cast(), reason.len()).ok_or_else(|| {
@@ -280,7 +284,7 @@ mod tests {
 
     const LOOPBACK: &str = "127.0.0.1";
 
-    /// Addresses in one process.
+    /// Addresses in the memory of this process.
     #[derive(Default)]
     struct Table {
         addresses: Mutex<HashMap<String, Vec<u8>>>,
@@ -348,7 +352,7 @@ mod tests {
         assert!(error.reason.contains("rrr"), "{error}");
     }
 
-    /// The addresses at which this process listens, as the kernel lists them: `0100007F:1F90` is 127.0.0.1:8080.
+    /// Returns the listening addresses of this process in kernel notation: `0100007F:1F90` is 127.0.0.1:8080.
     #[expect(clippy::disallowed_methods, reason = "the kernel lists sockets in files")]
     fn listening() -> Vec<String> {
         let of = |table| std::fs::read_to_string(table).unwrap_or_default();

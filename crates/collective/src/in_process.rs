@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::{Collective, Error, Numbers};
 
-/// A member of a group of threads, for tests. The group breaks when a member is dropped.
+/// A member of a thread group, for tests. Dropping a member breaks the group.
 #[derive(Debug)]
 pub struct InProcess {
     rank: usize,
@@ -17,7 +17,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// An operation in progress: members bring their bytes, and leave with the result when all have come.
+/// The state of one operation. Each member brings bytes, and leaves with the result once all members have come.
 #[derive(Debug, Default)]
 struct Round {
     brought: Vec<Option<Vec<u8>>>,
@@ -39,7 +39,8 @@ impl Shared {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `condition` holds; an error if the group breaks or the time ends first.
+    /// Waits while `condition` holds. Returns an error, and breaks the group, if the group breaks or `timeout` elapses
+    /// first.
     fn wait_while<'a>(
         &self,
         round: MutexGuard<'a, Round>,
@@ -49,7 +50,8 @@ impl Shared {
         let waits = |round: &mut Round| !round.is_broken && condition(round);
         let waited = self.changed.wait_timeout_while(round, timeout, waits).unwrap_or_else(PoisonError::into_inner);
         let (mut round, _) = waited;
-        // A member may leave with its result while others still take theirs.
+        // A member may leave with the result before all members have taken the result, so that a broken group alone is
+        // no error.
         if condition(&round) {
             let reason = if round.is_broken { "a member has left the group" } else { "a member has not come in time" };
             round.is_broken = true;
@@ -61,10 +63,10 @@ impl Shared {
 }
 
 impl InProcess {
-    /// Brings bytes and returns those of every rank.
+    /// Brings the bytes of this rank, and returns the bytes of all ranks.
     fn exchange(&self, bytes: Vec<u8>, timeout: Duration) -> Result<Arc<Vec<Vec<u8>>>, &'static str> {
         let round = self.shared.lock();
-        // The operation before must be over.
+        // The previous operation must have finished on all members.
         let mut round = self.shared.wait_while(round, timeout, |round| round.result.is_some())?;
         if round.is_broken {
             return Err("a member has left the group");

@@ -1,9 +1,9 @@
-//! Sums and copies of numbers over the ranks of a group of processes.
+//! Sums and broadcasts over the ranks of a process group.
 //!
-//! [`Collective`] is one process's place in a group: in one of NCCL, which sums in the memory of GPUs ([`nccl`]), with
-//! the feature `gloo` in one of Gloo, which libtorch contains and which sums in the memory of hosts, or, for tests, in
-//! one of threads ([`in_process`]). A group never changes: after an error its members form another one. The crate
-//! decides neither who is in a group nor what is summed, and depends on no tensors, no training and no clock.
+//! [`Collective`] is the membership of one process in a group. There are groups over NCCL, which sum in GPU memory
+//! ([`nccl`]); with the feature `gloo`, groups over Gloo, a part of libtorch, which sum in host memory; and, for tests,
+//! groups of threads ([`in_process`]). A group never changes: after an error, the members form a new group. The crate
+//! decides neither the members of a group nor the numbers to sum, and depends on no tensors, no training and no clock.
 
 #[cfg(feature = "gloo")]
 pub mod gloo;
@@ -16,41 +16,42 @@ use std::time::Duration;
 pub use in_process::{InProcess, in_process};
 pub use numbers::{CudaNumbers, Memory, Numbers};
 
-/// One process's place in a group of `size` processes, each with a rank. Every member calls the same methods in the
-/// same order, with arguments of the same lengths.
+/// The membership of one process in a group of `size` processes, each with a rank. Every member must call the same
+/// methods in the same order, with arguments of the same lengths.
 pub trait Collective: Send {
-    /// The number of this process in the group, from 0.
+    /// Returns the rank of this process, from 0 to `size - 1`.
     fn rank(&self) -> usize;
 
-    /// The number of processes.
+    /// Returns the number of processes in the group.
     fn size(&self) -> usize;
 
-    /// The memory in which numbers are summed without a copy. Those of the host are summed by every group.
+    /// Returns the memory in which the group sums numbers without a copy. Every group also sums numbers in host memory.
     fn memory(&self) -> Memory {
         Memory::Host
     }
 
-    /// Replaces each number by its sum over the ranks, the same bits on every rank.
+    /// Replaces each number by the sum over the ranks, with the same bits on every rank.
     ///
     /// # Errors
-    /// [`Error`]: a member ended, or some have not called it in time. The numbers are then undefined and the group is
-    /// of no further use; other members may have succeeded. The numbers are in memory that the group does not sum in.
+    /// - A member stopped, or did not call the method within `timeout`. The numbers are then undefined and the group is
+    ///   unusable; the call may have succeeded on another member.
+    /// - The group does not sum in the memory of the numbers.
     fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error>;
 
-    /// Replaces the bytes by those of the rank `root`.
+    /// Replaces the bytes by the bytes of rank `root`.
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// A member stopped, or did not call the method within `timeout`, like [`all_reduce`](Self::all_reduce).
     fn broadcast(&mut self, root: usize, bytes: &mut [u8], timeout: Duration) -> Result<(), Error>;
 }
 
-/// The reason why an operation of a group failed.
+/// A failed operation, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} failed: {reason}")]
 pub struct Error {
-    /// What failed: `all-reduce`, `broadcast`, `join`, `load NCCL`.
+    /// Failed operation: `all-reduce`, `broadcast`, `join`, `make a group`, `load NCCL`, or `allocate` for GPU memory.
     pub operation: &'static str,
-    /// What the library says.
+    /// Reason, as reported by the library.
     pub reason: String,
 }
 
@@ -58,10 +59,10 @@ pub struct Error {
 mod tests {
     use super::*;
 
-    /// Longer than any member takes.
+    /// Timeout that no test reaches.
     pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-    /// Runs each member on a thread of its own, and returns the results by rank.
+    /// Runs each member on a separate thread, and returns the results by rank.
     pub(crate) fn on_threads<C: Send, T: Send>(members: Vec<C>, run: impl Fn(&mut C) -> T + Sync) -> Vec<T> {
         std::thread::scope(|scope| {
             let run = &run;
@@ -80,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Numbers whose sum depends on the order of its terms.
+    /// Returns numbers to sum over the ranks; the rounded sum depends on the order of the ranks.
     fn numbers(rank: usize, count: usize) -> Vec<f32> {
         (0..count).map(|index| ((index * 7 + rank * 31) % 97) as f32 * 1.0e-3 + (rank as f32) * 1.0e4).collect()
     }
@@ -122,7 +123,7 @@ mod tests {
         let size = members.len();
         let failed = on_threads(members, |member| {
             if member.rank() + 1 == size {
-                // It is dropped at the end of its thread.
+                // The thread drops the member when it stops.
                 return true;
             }
             member.all_reduce(Numbers::Host(&mut [1.0; 64]), LONG).is_err()

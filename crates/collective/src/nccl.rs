@@ -1,11 +1,11 @@
-//! Groups over NCCL, the library for collective operations on GPUs of NVIDIA.
+//! Groups over NCCL, the library for collective operations on NVIDIA GPUs.
 //!
-//! It is loaded at run time ([`Nccl::load`]), so that one binary serves machines with and without it. A member of a
-//! group, a [`Communicator`], sums numbers in the memory of its GPU in place, on a stream of its own. Its calls to NCCL
-//! return before they are done, and it waits for them itself, so that every wait has an end: a time limit, an error
-//! that NCCL reports, or the interrupt of the group. The communicator is then aborted, which frees the GPU from an
-//! operation whose other members are gone. NCCL connects the members by itself, in plain TCP or over links between the
-//! GPUs, without encryption or credentials.
+//! NCCL is loaded at run time ([`Nccl::load`]), so that one binary works on machines with and without NCCL. A group
+//! member, a [`Communicator`], sums numbers in GPU memory in place, on a separate stream. Calls to NCCL return before
+//! the operation has finished, and the communicator polls for completion. Every wait is therefore bounded: by a
+//! timeout, an error that NCCL reports, or the interrupt of the group. The communicator is then aborted, which frees
+//! the GPU from an operation that waits for missing members. NCCL connects the members, over plain TCP or links between
+//! the GPUs, without encryption or credentials.
 
 mod functions;
 mod stream;
@@ -21,7 +21,7 @@ use self::functions::{Config, Functions};
 use self::stream::{Buffer, Event, Stream};
 use crate::{Collective, CudaNumbers, Error, Memory, Numbers};
 
-/// The name of loading in errors.
+/// The operation in errors of loading.
 const LOAD: &str = "load NCCL";
 /// `ncclInProgress`.
 const IN_PROGRESS: c_int = 7;
@@ -35,28 +35,28 @@ const SUM: c_int = 0;
 /// `cudaMemcpyHostToDevice` and `cudaMemcpyDeviceToHost`.
 const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
-/// The bytes of host memory that pass through the GPU at once.
+/// Size of the GPU buffer for numbers in host memory, in bytes; longer arguments pass in several parts.
 const STAGED_BYTES: usize = 16 << 20;
-/// The time after an abort in which the GPU leaves the operation.
+/// Maximum wait after an abort for the GPU to leave the operation.
 const ABORT_TIME: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause between two looks at an operation.
+/// Minimum and maximum pause between two polls of an operation.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
-/// The identity of a group, which its first member makes and all others are given.
+/// The id of a group. The first member creates the id, and the caller passes it to all members.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId(pub [u8; 128]);
 
-/// The clock of waits, and the function by which they pause.
+/// The clock for timeouts, and the function to pause between polls.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    /// Returns the time.
+    /// Returns the current time of a monotonic clock.
     pub now: fn() -> Instant,
-    /// Waits for this time.
+    /// Blocks the thread for the given time.
     pub pause: fn(Duration),
 }
 
-/// NCCL, for one GPU.
+/// The NCCL and CUDA functions, for one GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Nccl {
     functions: Functions,
@@ -66,24 +66,24 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Loads NCCL and the CUDA functions that it needs, for CUDA device `device`.
+    /// Loads NCCL and the necessary CUDA functions, for CUDA device `device`.
     ///
     /// # Errors
-    /// NCCL or a function is missing, or the device has no identity.
+    /// NCCL or a function is missing, or the driver returns no identity for the device.
     pub fn load(device: usize, clock: Clock) -> Result<Self, Error> {
         functions::load()?;
         Self::found_by(functions::in_this_process, device, clock)
     }
 
-    /// Takes the functions that `lookup` finds, for CUDA device `device`.
+    /// Uses the functions that `lookup` finds, for CUDA device `device`.
     ///
     /// # Errors
-    /// A function is missing, or the device has no identity.
+    /// A function is missing, or the driver returns no identity for the device.
     pub fn found_by(lookup: Lookup, device: usize, clock: Clock) -> Result<Self, Error> {
         let mut nccl = Self { functions: Functions::found_by(lookup)?, device, gpu: [0; 16], clock };
         let mut handle = 0;
-        // SAFETY: the results are written before they are read. Of the parts of a GPU, this identity is that of the
-        // whole, as NCCL's own comparison is.
+        // SAFETY: the results are written before they are read. Parts of a GPU have the identity of the whole GPU,
+        // which NCCL compares too.
         let code = unsafe {
             match (nccl.functions.driver_device)(&raw mut handle, nccl.ordinal()) {
                 0 => (nccl.functions.driver_uuid)(&raw mut nccl.gpu, handle),
@@ -99,29 +99,30 @@ impl Nccl {
         }
     }
 
-    /// Returns the identity of the GPU, which no other GPU has: NCCL takes one member of a group on each.
+    /// Returns the identity of the GPU, which is unique: NCCL allows one group member per GPU.
     #[must_use]
     pub fn gpu(&self) -> [u8; 16] {
         self.gpu
     }
 
-    /// Makes the identity of a group. The first member connects the others to each other through a port of this
-    /// machine, which is closed when all have joined.
+    /// Creates the id of a group. The members find each other through a port of this machine, which is closed when all
+    /// members have joined.
     ///
     /// # Errors
-    /// The machine has no network that NCCL takes.
+    /// The machine has no network that NCCL supports.
     pub fn unique_id(&self) -> Result<UniqueId, Error> {
         let mut id = UniqueId([0; 128]);
-        // SAFETY: the identity is written within its size.
+        // SAFETY: NCCL writes the 128 bytes of the id.
         let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
         self.check("make a group", code, null_mut()).map(|()| id)
     }
 
-    /// Joins a group as `rank` of `size`, and returns when all its members have. Once `interrupt` is set, every
+    /// Joins a group as `rank` of `size`, and returns when all members have joined. Once `interrupt` is set, every
     /// operation that waits for other members fails.
     ///
     /// # Errors
-    /// Not all members have joined in time, two are on one GPU, NCCL finds no way between them.
+    /// Not all members have joined within `timeout`, `interrupt` is set, two members are on one GPU, NCCL cannot
+    /// connect the members, or CUDA fails.
     pub fn join(
         &self,
         id: &UniqueId,
@@ -150,7 +151,7 @@ impl Nccl {
         })?;
         self.on(operation, || {
             let mut config = Config::NON_BLOCKING;
-            // SAFETY: the handle is written before it is used, and the settings outlive the call.
+            // SAFETY: the handle is written before it is used, and `config` outlives the call.
             let code = unsafe {
                 let handle = &raw mut communicator.communicator;
                 (self.functions.comm_init)(handle, of_size, *id, of_rank, &raw mut config)
@@ -165,7 +166,7 @@ impl Nccl {
         c_int::try_from(self.device).unwrap_or(c_int::MAX)
     }
 
-    /// Runs `work` with the device as the current one of this thread, and makes the earlier one current again.
+    /// Runs `work` with the device as the current device of this thread, and then restores the previous device.
     fn on<T>(&self, operation: &'static str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let mut before: c_int = 0;
         // SAFETY: the current device is written before it is read.
@@ -174,7 +175,7 @@ impl Nccl {
         self.check_cuda(operation, got)?;
         self.check_cuda(operation, set)?;
         let outcome = work();
-        // SAFETY: it takes a number.
+        // SAFETY: the function takes an integer and no pointer.
         let reset = unsafe { (self.functions.set_device)(before) };
         let outcome = outcome?;
         self.check_cuda(operation, reset).map(|()| outcome)
@@ -184,7 +185,7 @@ impl Nccl {
         stream::check(&self.functions, operation, code)
     }
 
-    /// An error with what NCCL says of a result, and of the last error of `communicator`.
+    /// Checks a result of NCCL. An error has NCCL's text for `code` and the last error of `communicator`.
     fn check(&self, operation: &'static str, code: c_int, communicator: *mut c_void) -> Result<(), Error> {
         if code == 0 {
             return Ok(());
@@ -201,15 +202,16 @@ impl Nccl {
     }
 }
 
-/// A member of a group.
+/// A member of an NCCL group, which sums numbers in GPU memory.
 #[derive(Debug)]
 pub struct Communicator {
     nccl: Nccl,
-    /// Null after it was aborted.
+    /// Null before initialization and after an abort.
     communicator: *mut c_void,
     stream: Stream,
-    /// The end of what the default stream of the device does before an operation, and the end of the operation.
+    /// Recorded after earlier work on the device's default stream, which an operation waits for.
     ready: Event,
+    /// Recorded after an operation.
     done: Event,
     staged: Option<Buffer>,
     rank: usize,
@@ -217,11 +219,12 @@ pub struct Communicator {
     interrupt: Arc<AtomicBool>,
 }
 
-// SAFETY: a communicator belongs to no thread; it is used by one thread at a time.
+// SAFETY: a communicator belongs to no thread and is used by one thread at a time.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Submits an operation behind all earlier ones of the default stream, and waits until it is done.
+    /// Submits an operation after all earlier operations on the default stream, and waits until the operation has
+    /// finished.
     fn run(
         &mut self,
         operation: &'static str,
@@ -242,13 +245,13 @@ impl Communicator {
         self.drained(operation, deadline)
     }
 
-    /// Waits until the stream has done what was submitted.
+    /// Waits until the stream has finished all submitted operations.
     fn drained(&mut self, operation: &'static str, deadline: Instant) -> Result<(), Error> {
         let recorded = self.done.record(operation, self.stream.handle);
         let (nccl, done) = (self.nccl, self.done.handle);
         recorded.and_then(|()| {
             self.wait(operation, deadline, |_| {
-                // SAFETY: the event lives as long as this communicator.
+                // SAFETY: the event exists as long as this communicator.
                 match unsafe { (nccl.functions.event_query)(done) } {
                     NOT_READY => Ok(false),
                     code => nccl.check_cuda(operation, code).map(|()| true),
@@ -257,7 +260,7 @@ impl Communicator {
         })
     }
 
-    /// Aborts the communicator if a call was refused.
+    /// Checks the result of a submission; aborts the communicator on an error.
     fn submitted(&mut self, operation: &'static str, code: c_int) -> Result<(), Error> {
         if code == IN_PROGRESS {
             return Ok(());
@@ -266,7 +269,8 @@ impl Communicator {
         outcome.inspect_err(|_| self.abort())
     }
 
-    /// Waits until `is_done`, which is given the state of the communicator; aborts it if it fails first.
+    /// Polls until `is_done` returns true for the state of the communicator; aborts the communicator on an error, the
+    /// interrupt or the deadline.
     fn wait(
         &mut self,
         operation: &'static str,
@@ -279,7 +283,7 @@ impl Communicator {
             let mut state = 0;
             // SAFETY: the communicator is not aborted, and the state is written before it is read.
             let code = unsafe { (self.nccl.functions.comm_async_error)(self.communicator, &raw mut state) };
-            // Before errors are looked at: a member that has done its part may leave at once.
+            // Completion is checked before errors: a member may leave as soon as the operation has finished there.
             match is_done(state) {
                 Ok(false) => {}
                 other => break other.map(|_| ()),
@@ -302,13 +306,14 @@ impl Communicator {
         outcome.inspect_err(|_| self.abort())
     }
 
-    /// Ends what the GPU does for the group, and waits until it has left the memory of the operation.
+    /// Aborts the operations of the group on the GPU, and waits up to [`ABORT_TIME`] until the GPU has stopped using
+    /// the memory of the operation.
     fn abort(&mut self) {
         if self.communicator.is_null() {
             return;
         }
         let nccl = self.nccl;
-        // SAFETY: the communicator was made and is not aborted; it is not used afterwards. The event lives.
+        // SAFETY: the communicator was created, is not aborted yet, and is not used afterwards. The event exists.
         unsafe {
             let _ = (nccl.functions.comm_abort)(std::mem::replace(&mut self.communicator, null_mut()));
             if self.done.record("abort", self.stream.handle).is_err() {
@@ -323,8 +328,8 @@ impl Communicator {
         }
     }
 
-    /// Has `submit` replace bytes of the host, which pass through the memory of the GPU; each part is a multiple of
-    /// four bytes but the last.
+    /// Makes `submit` replace bytes in host memory, which pass through GPU memory in parts of up to [`STAGED_BYTES`].
+    /// All parts except the last are a multiple of four bytes long.
     fn staged(
         &mut self,
         operation: &'static str,
@@ -378,17 +383,17 @@ impl Collective for Communicator {
                 let deadline = (nccl.clock.now)() + timeout;
                 nccl.on(operation, || {
                     self.run(operation, deadline, |functions, communicator, stream| {
-                        // SAFETY: the numbers are borrowed until the operation has ended or was aborted.
+                        // SAFETY: the numbers are borrowed until the operation has finished or was aborted.
                         unsafe { (functions.all_reduce)(address, address, len, FLOAT32, SUM, communicator, stream) }
                     })
                 })
             }
             Numbers::Host(numbers) => {
                 let len = size_of_val(numbers);
-                // SAFETY: every pattern of bits is a number, and four bytes are aligned to one.
+                // SAFETY: every bit pattern is a valid number, and memory of four-byte numbers is aligned for bytes.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<u8>(), len) };
                 self.staged(operation, bytes, timeout, |functions, memory, len, communicator, stream| {
-                    // SAFETY: the memory holds that many bytes until the operation has ended or was aborted.
+                    // SAFETY: the memory holds `len` bytes until the operation has finished or was aborted.
                     unsafe { (functions.all_reduce)(memory, memory, len / 4, FLOAT32, SUM, communicator, stream) }
                 })
             }
@@ -407,7 +412,7 @@ impl Collective for Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let nccl = self.nccl;
-        // The other members may be gone, and an orderly end would wait for them.
+        // The communicator is aborted: finalizing it would wait for the other members, which may be gone.
         let freed = nccl.on("leave", || {
             self.abort();
             self.staged = None;
@@ -416,7 +421,7 @@ impl Drop for Communicator {
             self.stream.destroy();
             Ok(())
         });
-        // A failed device frees everything with the process.
+        // If the device has failed, the exit of the process frees everything.
         drop(freed);
     }
 }

@@ -3,25 +3,25 @@ use std::ptr::NonNull;
 
 use crate::Error;
 
-/// The memory in which a group sums numbers without copying them.
+/// The memory in which a group sums numbers without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// That of this process.
+    /// Memory of this process.
     Host,
-    /// That of the CUDA device of this number.
+    /// Memory of the CUDA device with this index.
     Cuda(usize),
 }
 
-/// Numbers that are summed in place.
+/// Numbers to sum in place.
 #[derive(Debug)]
 pub enum Numbers<'a> {
-    /// In the memory of this process.
+    /// Numbers in the memory of this process, which every group sums.
     Host(&'a mut [f32]),
-    /// In the memory of a CUDA device.
+    /// Numbers in the memory of a CUDA device, which only a group on this device sums.
     Cuda(CudaNumbers<'a>),
 }
 
-/// Numbers in the memory of a CUDA device, written by operations of its default stream.
+/// Numbers in the memory of a CUDA device, written by operations on the default stream.
 #[derive(Debug)]
 pub struct CudaNumbers<'a> {
     pub(crate) address: NonNull<f32>,
@@ -34,8 +34,8 @@ impl CudaNumbers<'_> {
     /// Borrows `len` numbers at `address` in the memory of CUDA device `device`.
     ///
     /// # Safety
-    /// For the lifetime, the memory is allocated, holds that many numbers one after the other, and only operations that
-    /// were submitted to the default stream of the device before use it.
+    /// For the lifetime, the memory is allocated and holds `len` contiguous numbers. Meanwhile no operation uses the
+    /// memory, except operations already submitted to the default stream of the device.
     #[must_use]
     pub unsafe fn new(address: NonNull<f32>, len: usize, device: usize) -> Self {
         Self { address, len, device, borrowed: PhantomData }
@@ -46,7 +46,7 @@ impl<'a> Numbers<'a> {
     /// Returns numbers in the memory of this process.
     ///
     /// # Errors
-    /// They are in the memory of a device, and `operation` takes none.
+    /// The numbers are in the memory of a device, which `operation` does not support.
     pub(crate) fn of_host(self, operation: &'static str) -> Result<&'a mut [f32], Error> {
         match self {
             Self::Host(numbers) => Ok(numbers),

@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use super::UniqueId;
 use crate::Error;
 
-/// Returns the address of a function of a loaded library.
+/// Returns the address of the function with this name in the loaded libraries; `None` if there is none.
 pub type Lookup = fn(&CStr) -> Option<NonNull<c_void>>;
 
-/// The head of `ncclConfig_t` as of NCCL 2.14: a library takes what the stated version has, and its defaults for the
-/// rest.
+/// The leading fields of `ncclConfig_t`, as in NCCL 2.14. The library reads the fields of the stated version and uses
+/// defaults for newer fields.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Config {
@@ -21,14 +21,14 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// A communicator whose calls return before they are done.
+    /// Configures a non-blocking communicator: calls return before the operation has finished.
     pub(super) const NON_BLOCKING: Self =
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
 }
 
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions. Results are of `ncclResult_t`, `cudaError_t` or `CUresult`, all of which are 0 for success.
+        /// The functions. Results are an `ncclResult_t`, `cudaError_t` or `CUresult`, and 0 means success in all three.
         #[derive(Debug, Clone, Copy)]
         pub(super) struct Functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
@@ -38,7 +38,7 @@ macro_rules! functions {
             /// Finds every function.
             ///
             /// # Errors
-            /// Names the first that is missing.
+            /// A function is missing; the error names the first missing function.
             pub(super) fn found_by(lookup: Lookup) -> Result<Self, Error> {
                 Ok(Self {
                     $($field: {
@@ -47,8 +47,8 @@ macro_rules! functions {
                             reason: format!("{} is missing", $symbol.to_string_lossy()),
                         };
                         let address = lookup($symbol).ok_or_else(missing)?;
-                        // SAFETY: this is the signature of the function of that name in NCCL from 2.14, and in the
-                        // CUDA runtime and driver from 12.
+                        // SAFETY: the function with this name has this signature in NCCL since 2.14, and in the CUDA
+                        // runtime and driver since 12.
                         unsafe {
                             std::mem::transmute::<
                                 NonNull<c_void>,
@@ -90,13 +90,13 @@ functions! {
     driver_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int) -> c_int;
 }
 
-/// The name of NCCL for the loader.
+/// Name of the NCCL library for the loader.
 const LIBRARY: &CStr = c"libnccl.so.2";
 
-/// Loads NCCL for the whole process; the CUDA half of libtorch, which is linked with it, should be loaded before.
+/// Loads NCCL for the whole process. The CUDA part of libtorch, which is linked with NCCL, should be loaded first.
 ///
 /// # Errors
-/// The library is not found, with what the loader says.
+/// The library cannot be loaded, with the loader's message.
 #[cfg(unix)]
 pub(super) fn load() -> Result<(), Error> {
     open(LIBRARY)
@@ -104,7 +104,7 @@ pub(super) fn load() -> Result<(), Error> {
 
 #[cfg(unix)]
 fn open(name: &CStr) -> Result<(), Error> {
-    // SAFETY: the name is a valid C string; the library is never closed, so that its functions stay valid.
+    // SAFETY: the name is a valid C string; the library is never closed, so that the functions stay valid.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if !handle.is_null() {
         return Ok(());
@@ -118,15 +118,15 @@ fn open(name: &CStr) -> Result<(), Error> {
     Err(Error { operation: super::LOAD, reason })
 }
 
-/// Finds a function in the libraries of this process.
+/// Finds a function in the libraries loaded in this process; `None` if there is none.
 #[cfg(unix)]
 pub(super) fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the arguments are valid C strings; a null handle means that the library is not loaded, and it is then not
+    // SAFETY: the arguments are valid C strings; a null handle, which means that the library is not loaded, is not
     // used. `RTLD_NOLOAD` loads nothing, and no handle is closed, so that the function stays valid.
     unsafe {
         let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
         global.or_else(|| {
-            // Where the libraries were loaded by another library for itself only.
+            // Another library may have loaded these libraries with local scope.
             [LIBRARY, c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
                 let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
                 if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }

@@ -6,12 +6,12 @@ use std::ptr::null_mut;
 use super::functions::Functions;
 use crate::Error;
 
-/// `cudaStreamNonBlocking`: operations of the default stream do not wait for those of the stream.
+/// `cudaStreamNonBlocking`: operations on the default stream do not wait for operations on this stream.
 const NON_BLOCKING: c_uint = 1;
 /// `cudaEventDisableTiming`.
 const NO_TIMES: c_uint = 2;
 
-/// An error with what CUDA says of a result.
+/// Checks a result of the CUDA runtime. An error has the runtime's text for `code`.
 pub(super) fn check(functions: &Functions, operation: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn check(functions: &Functions, operation: &'static str, code: c_int)
     Err(Error { operation, reason: text.unwrap_or_else(|| format!("error {code} of CUDA")) })
 }
 
-/// A sequence of operations. The owner destroys it.
+/// A CUDA stream: operations in sequence. The owner must call [`destroy`](Self::destroy).
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) handle: *mut c_void,
@@ -39,14 +39,15 @@ impl Stream {
         check(functions, "join", code).map(|()| Self { handle, functions: *functions })
     }
 
-    /// Has the operations that are submitted next wait for an event.
+    /// Makes subsequently submitted operations wait for `event`.
     pub(super) fn wait_for(&self, operation: &'static str, event: &Event) -> Result<(), Error> {
-        // SAFETY: stream and event live.
+        // SAFETY: stream and event are not destroyed yet.
         let code = unsafe { (self.functions.stream_wait)(self.handle, event.handle, 0) };
         check(&self.functions, operation, code)
     }
 
-    /// Copies bytes between host and device. The caller keeps both until the stream has done it.
+    /// Submits a copy between host and device. The caller must keep both memories until the stream has finished the
+    /// copy.
     pub(super) fn copy(
         &self,
         operation: &'static str,
@@ -55,18 +56,18 @@ impl Stream {
         bytes: usize,
         direction: c_int,
     ) -> Result<(), Error> {
-        // SAFETY: both hold that many bytes, as the caller states.
+        // SAFETY: both memories hold `bytes` bytes, as the caller promises.
         let code = unsafe { (self.functions.copy)(to, from, bytes, direction, self.handle) };
         check(&self.functions, operation, code)
     }
 
     pub(super) fn destroy(&mut self) {
-        // SAFETY: the stream was made and is not used afterwards; the runtime ends its operations first.
+        // SAFETY: the stream was created and is not used afterwards; the runtime finishes pending operations first.
         let _ = unsafe { (self.functions.stream_destroy)(self.handle) };
     }
 }
 
-/// A point in a sequence of operations. The owner destroys it.
+/// A CUDA event: a point in a stream. The owner must call [`destroy`](Self::destroy).
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) handle: *mut c_void,
@@ -81,20 +82,20 @@ impl Event {
         check(functions, "join", code).map(|()| Self { handle, functions: *functions })
     }
 
-    /// Moves the point behind all operations that were submitted to `stream`; null is the default stream.
+    /// Moves the event after all operations already submitted to `stream`; null is the default stream.
     pub(super) fn record(&self, operation: &'static str, stream: *mut c_void) -> Result<(), Error> {
-        // SAFETY: event and stream live.
+        // SAFETY: event and stream are not destroyed yet.
         let code = unsafe { (self.functions.event_record)(self.handle, stream) };
         check(&self.functions, operation, code)
     }
 
     pub(super) fn destroy(&mut self) {
-        // SAFETY: the event was made and is not used afterwards.
+        // SAFETY: the event was created and is not used afterwards.
         let _ = unsafe { (self.functions.event_destroy)(self.handle) };
     }
 }
 
-/// Memory of the device.
+/// Device memory, freed on drop.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) address: *mut c_void,

@@ -8,13 +8,13 @@ use fake_nccl::{Alive, Fault};
 use super::*;
 use crate::tests::{LONG, keeps_the_contract, on_threads};
 
-/// Longer than threads take to come, and what a test waits in vain.
+/// Timeout for operations that cannot finish; threads start sooner.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The reason of an operation that reached its time limit.
+/// Reason of an operation that reached the timeout.
 const LATE: &str = "a member has not come in time";
 
-/// The first device that no test uses yet.
+/// The next unused device. Each test takes separate devices.
 static DEVICES: AtomicUsize = AtomicUsize::new(0);
 
 fn devices(count: usize) -> usize {
@@ -26,7 +26,7 @@ fn nccl(device: usize) -> Nccl {
     Nccl::found_by(fake_nccl::lookup, device, clock).unwrap()
 }
 
-/// A rank of a group that may not be complete.
+/// A rank of a group that may be incomplete.
 #[derive(Debug, Clone)]
 struct Seat {
     nccl: Nccl,
@@ -41,7 +41,7 @@ impl Seat {
     }
 }
 
-/// The ranks of a new group, on these devices.
+/// Returns the ranks of a new group, one per device.
 fn seats(devices: &[usize]) -> Vec<Seat> {
     let id = nccl(devices[0]).unique_id().unwrap();
     let interrupt = Arc::default;
@@ -58,10 +58,10 @@ fn group(devices: &[usize]) -> Vec<Communicator> {
     on_threads(seats(devices), |seat| seat.join(LONG).unwrap())
 }
 
-/// Numbers in the memory of a device, which here is that of the host.
+/// Returns numbers in the memory of a fake device, which is host memory.
 fn cuda(numbers: &mut [f32], device: usize) -> Numbers<'_> {
     let len = numbers.len();
-    // SAFETY: the slice is borrowed for as long as the numbers are.
+    // SAFETY: the slice is borrowed for the lifetime of the numbers.
     Numbers::Cuda(unsafe { CudaNumbers::new(NonNull::new(numbers.as_mut_ptr()).unwrap(), len, device) })
 }
 
@@ -124,12 +124,12 @@ fn state_larger_than_the_staged_part_arrives_whole() {
 #[test]
 fn a_join_that_hangs_is_aborted_at_its_time_limit_and_the_next_one_succeeds() {
     let first = devices(2);
-    // The other member never comes, or is stuck.
+    // The other member never joins (`absent`), or hangs (`stuck`).
     let absent = seats(&[first, first + 1])[0].join(SHORT).unwrap_err();
     fake_nccl::set_fault(first + 1, Some(Fault::JoinHangs));
     let stuck = on_threads(seats(&[first, first + 1]), |seat| seat.join(SHORT).unwrap_err());
     assert_eq!((absent.operation, absent.reason.as_str()), ("join", LATE));
-    // The member that aborts first may be noticed by the other one.
+    // After one member has aborted, the other may report that instead of the timeout.
     assert!(
         stuck.iter().all(|error| error.operation == "join") && stuck.iter().any(|error| error.reason == LATE),
         "{stuck:?}"
