@@ -1,7 +1,8 @@
-//! Access to features that the standard library does not cover: matrix tiles of the CPU, and huge pages of the system.
+//! Features that the standard library does not cover: matrix tiles of the CPU, and huge pages of the operating
+//! system.
 
-/// Returns whether the CPU has AMX with bfloat16 and with 8-bit integers and the system permits this process to use it.
-/// Requests the permission from the system once.
+/// Returns whether the CPU has AMX for bfloat16 and 8-bit integers, and the system lets this process use it. The
+/// first call requests the permission from the system.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[must_use]
 pub fn grants_amx() -> bool {
@@ -18,7 +19,7 @@ pub fn grants_amx() -> bool {
     false
 }
 
-/// Reads CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16, bit 25 is AMX-INT8.
+/// Reads CPUID leaf 7: AMX-TILE is bit 24 of EDX, AMX-BF16 bit 22, AMX-INT8 bit 25.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn has_amx() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -27,7 +28,7 @@ fn has_amx() -> bool {
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
 }
 
-/// Reads XCR0: bits 17 and 18 are set if the system saves the tiles of a thread that is not running.
+/// Reads XCR0: bits 17 and 18 are set if the system saves the tiles of suspended threads.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn saves_tiles() -> bool {
     use std::arch::x86_64::{__cpuid, _xgetbv};
@@ -53,7 +54,7 @@ fn request_tiles() -> bool {
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// A configuration of palette 1: eight tiles of rows of 64 bytes.
+/// A configuration of palette 1: eight tiles with rows of 64 bytes.
 #[cfg(target_arch = "x86_64")]
 #[repr(C, align(64))]
 struct Configuration {
@@ -90,7 +91,7 @@ pub unsafe fn release_tiles() {
     unsafe { std::arch::asm!("tilerelease", options(nomem, nostack)) }
 }
 
-/// Zeroes tiles 0 to 5, in which products are summed.
+/// Zeroes tiles 0 to 5, the accumulators of products.
 ///
 /// # Safety
 /// The tiles must be configured, all six with rows.
@@ -98,7 +99,7 @@ pub unsafe fn release_tiles() {
 #[inline(always)]
 pub unsafe fn zero_sums() {
     // SAFETY: the caller fulfils the contract of this function. Nothing else on this thread uses tiles until they are
-    // released, so they keep their contents from one block of assembly to the next.
+    // released, so tile contents persist between blocks of assembly.
     unsafe {
         std::arch::asm!(
             "tilezero tmm0",
@@ -112,14 +113,14 @@ pub unsafe fn zero_sums() {
     }
 }
 
-/// Writes the sums of `TILES` tiles of rows by two tiles of columns, `[tile of rows, 16, 32]`, from tiles 0 to 5.
+/// Stores the sums in tiles 0 to 5, `TILES` row tiles by two column tiles, as `[tile of rows, 16, 32]`.
 ///
 /// # Safety
 /// The tiles must be configured, and `to` must be writable for `TILES` times 512 numbers.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn store_sums<const TILES: usize>(to: *mut f32) {
-    /// Bytes from one row of sums to the next.
+    /// Bytes between rows of sums.
     const STRIDE: usize = 32 * size_of::<f32>();
     macro_rules! store {
         ($left:literal, $right:literal, $first:literal, $second:literal) => {
@@ -147,8 +148,8 @@ pub unsafe fn store_sums<const TILES: usize>(to: *mut f32) {
 /// Size and alignment of a huge page, in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Advises the system to back the part of `memory` that whole huge pages cover with huge pages, before its first use.
-/// If the system does not follow the advice, nothing changes.
+/// Advises the system to use huge pages for `memory`, as far as whole huge pages fit into it, before the first use.
+/// If the system ignores the advice, nothing changes.
 #[cfg(target_os = "linux")]
 pub fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
