@@ -7,31 +7,31 @@ use weights::{Manifest, Model};
 
 use crate::Network;
 
-/// Builds evaluators and learned models of a weights version, one for each thread.
+/// Builds the evaluators and learned models of a weights version, one per thread.
 pub trait Backend: Send + Sync {
-    /// Returns the name of the chosen engine, more precise after the first build: `cpu avx512-f32`.
+    /// Returns the name of the chosen engine, which is more precise after the first build: `cpu avx512-f32`.
     fn describe(&self) -> String;
 
-    /// Builds the evaluator of one thread from the weights of an AlphaZero network, of either kind of values.
+    /// Builds the evaluator of one thread from AlphaZero weights, which predict either outcomes or returns.
     ///
     /// # Errors
-    /// Weights that do not match the network in their manifest, or that the engine does not support; a device that
-    /// fails.
+    /// The weights do not match the network in the manifest, the engine does not support the network, or the device
+    /// failed.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
 
-    /// Builds the learned model of one thread from the weights of a MuZero network. Its pool of latent states is empty.
+    /// Builds the learned model of one thread from MuZero weights, with an empty pool of latent states.
     ///
     /// # Errors
-    /// Same as [`build`](Self::build), and [`Error::NoLatentModel`] from an engine that computes no MuZero networks.
+    /// Same as [`build`](Self::build), and [`Error::NoLatentModel`] if the engine computes no MuZero networks.
     fn build_latent(&self, _manifest: &Manifest, _bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
         Err(Error::NoLatentModel { engine: self.describe() })
     }
 
-    /// Builds the network of one thread: with [`build`](Self::build) or [`build_latent`](Self::build_latent), as the
-    /// architecture in the manifest requires.
+    /// Builds the network of one thread with [`build`](Self::build) or [`build_latent`](Self::build_latent), depending
+    /// on the architecture in the manifest.
     ///
     /// # Errors
-    /// Those of the two functions.
+    /// Same as the called function.
     fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
         match manifest.architecture.model {
             Model::Alphazero | Model::AlphazeroReturns { .. } => self.build(manifest, bytes).map(Network::Evaluator),
@@ -41,13 +41,13 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Returns true if an accelerator is among the engines, so that large batches pay.
+    /// Returns true if one of the engines is an accelerator, which needs large batches to be fast.
     fn is_accelerated(&self) -> bool {
         false
     }
 
-    /// Builds the evaluator as [`build`](Self::build) does, or returns `None` while another thread prepares the same
-    /// weights for all, so that the caller can go on with earlier weights.
+    /// Builds the evaluator like [`build`](Self::build), or returns `None` while another thread prepares the same
+    /// weights for all threads, so that the caller can continue with earlier weights.
     ///
     /// # Errors
     /// Same as [`build`](Self::build).
@@ -55,8 +55,8 @@ pub trait Backend: Send + Sync {
         self.build(manifest, bytes).map(Some)
     }
 
-    /// Builds the network as [`build_network`](Self::build_network) does, or returns `None` while another thread
-    /// prepares the same weights for all.
+    /// Builds the network like [`build_network`](Self::build_network), or returns `None` while another thread prepares
+    /// the same weights for all threads. A MuZero network is built in every call.
     ///
     /// # Errors
     /// Same as [`build_network`](Self::build_network).
@@ -71,22 +71,23 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
+    /// Limits the batches in flight on a shared device to `_depth`. This has no effect if each thread computes
+    /// separately.
     fn set_in_flight(&self, _depth: usize) {}
 
-    /// Returns the counters of the engine that merges the requests of all threads; `None` where each thread computes by
-    /// itself.
+    /// Returns the counters of the engine that merges the requests of all threads; `None` if each thread computes
+    /// separately.
     fn engine_counts(&self) -> Option<EngineCounts> {
         None
     }
 
-    /// Returns the name of the model of an accelerator, which determines its speed; `None` without one.
+    /// Returns the product name of the accelerator, on which speeds depend; `None` without an accelerator or name.
     fn model(&self) -> Option<String> {
         None
     }
 }
 
-/// A function that builds evaluators, for tests.
+/// Makes a function that builds evaluators a backend, for tests.
 impl<F> Backend for F
 where
     F: Fn(&Manifest, &Bytes) -> Result<Box<dyn Evaluator>, Error> + Send + Sync,
@@ -109,28 +110,29 @@ pub enum Error {
     /// The CPU kernel does not support the network, and this build has no other engine.
     #[error("{source}; libtorch may take the network, and this build lacks it: {remedy}")]
     NeedsLibtorch {
-        /// The reason why the kernel does not support the network.
+        /// The kernel's reason to reject the network.
         source: network_cpu::Error,
         /// Instructions for getting a build with libtorch.
         remedy: &'static str,
     },
-    /// libtorch rejected the weights, or its device failed.
+    /// libtorch rejected the weights, or the device failed.
     #[cfg(feature = "torch")]
     #[error(transparent)]
     Libtorch(#[from] network_torch::Error),
-    /// The engine computes no MuZero networks, nor AlphaZero networks of returns, which are a part of these.
+    /// The engine computes no MuZero networks, and so no AlphaZero networks of returns, which are part of a MuZero
+    /// network.
     #[error("{engine} does not compute MuZero networks")]
     NoLatentModel {
-        /// The name of the engine.
+        /// Name of the engine, as [`Backend::describe`] returns it.
         engine: String,
     },
-    /// A backend of another crate failed.
+    /// A backend of another crate failed, with the reason.
     #[error("{0}")]
     Other(String),
 }
 
-/// Returns true for an AlphaZero network of returns, which is evaluated as the prediction of a network of latent
-/// states.
+/// Returns true for an AlphaZero network of returns. Such a network is evaluated as the prediction part of a learned
+/// model.
 fn predicts_returns(manifest: &Manifest) -> bool {
     matches!(manifest.architecture.model, Model::AlphazeroReturns { .. })
 }
@@ -138,9 +140,10 @@ fn predicts_returns(manifest: &Manifest) -> bool {
 /// The CPU kernel as a backend.
 pub(crate) struct Cpu {
     kernel: Kernel,
-    /// Instructions for getting a build that supports the networks that the kernel does not; `None` if this build does.
+    /// Instructions for getting a build with libtorch, for networks that the kernel rejects; `None` if this build has
+    /// libtorch.
     remedy: Option<&'static str>,
-    /// The variant that was logged last. It is determined by the first weights and may change with later ones.
+    /// The last logged variant. The first weights determine the variant, and later weights may change it.
     announced: Mutex<Option<ChosenVariant>>,
 }
 
@@ -149,12 +152,13 @@ impl Cpu {
         Self { kernel, remedy, announced: Mutex::default() }
     }
 
-    /// The variant of the last weights, of either kind of network.
+    /// Returns the variant for the latest AlphaZero weights, or else for the latest MuZero weights; `None` before the
+    /// first build.
     fn chosen(&self) -> Option<ChosenVariant> {
         self.kernel.chosen().or_else(|| self.kernel.chosen_latent())
     }
 
-    /// Adds the remedy to the error of a network that only another engine supports.
+    /// Adds the remedy to an error if another engine may support the network.
     fn explained(&self, error: network_cpu::Error) -> Error {
         match self.remedy {
             Some(remedy) if error.is_of_the_kernel() => Error::NeedsLibtorch { source: error, remedy },
@@ -176,8 +180,7 @@ impl Cpu {
 impl Backend for Cpu {
     fn describe(&self) -> String {
         match self.chosen() {
-            // The reason is omitted because it may contain numbers of one version, and this text is the label of a
-            // metric.
+            // The reason is omitted: it may contain numbers of one version, and this text is the label of a metric.
             Some(chosen) => format!("cpu {}", chosen.path),
             None => "cpu".to_owned(),
         }

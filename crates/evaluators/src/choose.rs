@@ -10,61 +10,61 @@ use crate::backend::Cpu;
 use crate::measured::{Choice, Demand, Measured};
 use crate::{Backend, Store};
 
-/// The largest batch that is measured; no engine gains from larger ones.
+/// Maximum batch size to measure; no engine gains from larger batches.
 const MEASURED_BATCH_MAX: usize = 4096;
 
-/// The evaluator that a process requests, and the load of the process.
+/// The requested evaluator, and the evaluation load of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The preferred device.
+    /// Preferred device. A named accelerator is the only device that evaluates.
     pub device: DevicePreference,
     /// The preferred precision.
     pub precision: PrecisionPreference,
     /// The preferred engine on a CPU.
     pub kernel: KernelPreference,
-    /// Determines whether answers may depend on earlier requests.
+    /// Determines whether results may depend on earlier requests.
     pub calibration: Calibration,
-    /// The numbers of evaluating threads.
+    /// Number of evaluating threads, by device.
     pub threads: Threads,
-    /// The largest batches of a thread.
+    /// Maximum batch size of a thread, by device.
     pub batch_max: BatchMax,
     /// Instructions for getting a build with libtorch, for messages: `build it with --features torch`.
     pub torch_build: &'static str,
 }
 
-/// Determines whether an evaluator may adapt its arithmetic to the positions that it evaluates.
+/// Determines whether an evaluator may adapt the arithmetic to the evaluated positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calibration {
-    /// Bfloat16 is checked on recent positions, and int8 is calibrated on them, so the answers of a version depend on
+    /// Bfloat16 is checked and int8 is calibrated on recent positions, so that the predictions of a version depend on
     /// earlier requests.
     OnRecentPositions,
-    /// A version always gives the same answer to the same position. Int8 is rejected.
+    /// A version always makes the same prediction for the same position. Int8 is rejected.
     Off,
 }
 
-/// The number of positions in the largest batch of a thread, which depends on the device.
+/// Maximum batch size of a thread in positions, which depends on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchMax {
-    /// The number without an accelerator.
+    /// Maximum without an accelerator.
     pub cpu: usize,
-    /// The number with an accelerator, which gains from larger batches.
+    /// Maximum with an accelerator, which gains from larger batches.
     pub accelerator: usize,
 }
 
 impl BatchMax {
-    /// Uses the same number on every device.
+    /// Uses the same maximum batch size on every device.
     #[must_use]
     pub fn exactly(batch_max: usize) -> Self {
         Self { cpu: batch_max, accelerator: batch_max }
     }
 }
 
-/// The number of evaluating threads, which depends on the device.
+/// Number of evaluating threads, which depends on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// The number of threads without an accelerator.
+    /// Threads without an accelerator.
     pub cpu: usize,
-    /// The number of threads with an accelerator, which would idle between two batches of a single thread.
+    /// Threads with an accelerator, which would idle between two batches of a single thread.
     pub accelerator: usize,
 }
 
@@ -76,22 +76,22 @@ impl Threads {
     }
 }
 
-/// The properties and services of the machine that [`choose`] uses.
+/// Properties and services of the machine, for [`choose`].
 pub struct Host {
-    /// The clock that measures the engines.
+    /// Clock for measuring the engines.
     pub clock: fn() -> Instant,
-    /// The name of the machine, under which its speeds are stored.
+    /// Name of the machine, part of the key for stored speeds.
     pub machine: String,
-    /// The store of the speeds that earlier starts measured.
+    /// Store of speeds measured in earlier starts.
     pub speeds: Store,
 }
 
-/// The backend for the given [`Settings`].
+/// The chosen backend and number of threads for given [`Settings`].
 #[derive(Clone)]
 pub struct Chosen {
     /// The backend that builds the evaluators.
     pub backend: Arc<dyn Backend>,
-    /// The number of threads that evaluate.
+    /// Number of evaluating threads for the chosen device.
     pub threads: usize,
 }
 
@@ -105,20 +105,20 @@ impl fmt::Debug for Chosen {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}")]
 pub struct Invalid {
-    /// The setting: `device`, `precision` or `kernel`.
+    /// Name of the setting: `device`, `precision` or `kernel`.
     pub setting: &'static str,
-    /// The reason why it cannot be satisfied.
+    /// Reason, with the rejected value, for messages.
     pub reason: String,
 }
 
-/// Whether this build has libtorch.
+/// True if this build has libtorch.
 const HAS_LIBTORCH: bool = cfg!(feature = "torch");
 
-/// Checks that a program on this machine has an engine for `settings`. The program is another one where
-/// `has_libtorch` is not about this build.
+/// Checks that a program on this machine, with or without libtorch, has an engine for `settings`. The program may be
+/// another program than this one.
 ///
 /// # Errors
-/// [`Invalid`] names the setting that such a program cannot satisfy.
+/// [`Invalid`] names the setting that the program cannot satisfy.
 pub fn check(settings: &Settings, has_libtorch: bool) -> Result<(), Invalid> {
     let &Settings { device, precision, kernel, calibration, torch_build, .. } = settings;
     let invalid = |setting, reason| Err(Invalid { setting, reason });
@@ -146,10 +146,10 @@ pub fn check(settings: &Settings, has_libtorch: bool) -> Result<(), Invalid> {
     }
 }
 
-/// Checks that an engine of a program with these valid settings computes networks of an architecture.
+/// Checks that a program with valid `settings`, with or without libtorch, has an engine for `architecture`.
 ///
 /// # Errors
-/// The reason of the CPU kernel, where no other engine is left, or of a network that no engine computes.
+/// No engine supports the network, or the CPU kernel does not and is the only engine.
 pub fn check_network(
     settings: &Settings,
     has_libtorch: bool,
@@ -162,8 +162,8 @@ pub fn check_network(
     })
 }
 
-/// Chooses the engine for `settings`: the requested one, else the fastest at each batch size, as measured when weights
-/// are first built.
+/// Chooses the engine for `settings`: the requested engine, or else the fastest engine at each batch size, measured at
+/// the first build.
 ///
 /// # Errors
 /// [`Invalid`] names the setting that this build or machine cannot satisfy. A named device or kernel is never replaced.
@@ -191,8 +191,8 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     Ok(Chosen { backend: Arc::new(Measured::new(choices, demand, host)), threads })
 }
 
-/// Returns a kernel that checks its precision on recent positions, and that may take integers where neither kernel nor
-/// precision is named.
+/// Makes the kernel check the precision on recent positions. If the settings name neither a kernel nor a precision, the
+/// kernel may also multiply integers.
 fn adaptive(kernel: Kernel, settings: &Settings, clock: fn() -> Instant) -> Kernel {
     let is_free = settings.kernel == KernelPreference::Auto && settings.precision == PrecisionPreference::Auto;
     match KernelVariant::fast_integers().filter(|_| is_free) {
@@ -201,7 +201,7 @@ fn adaptive(kernel: Kernel, settings: &Settings, clock: fn() -> Instant) -> Kern
     }
 }
 
-/// Returns libtorch on its device, unless a variant of the kernel is named.
+/// Returns libtorch on the requested device; `None` if the settings name a variant of the CPU kernel.
 #[cfg(feature = "torch")]
 fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
     if matches!(settings.kernel, KernelPreference::Only(_)) {

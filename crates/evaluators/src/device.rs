@@ -1,6 +1,6 @@
-/// Returns the device of an evaluator's weights from its name: `cuda:1` of `libtorch cuda:1 bf16`, which libtorch
-/// reported when the weights were built, and `cpu` of `cpu avx512-f32`. Of several devices it returns the last, which
-/// evaluates the large batches; `None` for an evaluator of another machine.
+/// Returns the device in the name of an evaluator: `cuda:1` from `libtorch cuda:1 bf16`, `cpu` from `cpu avx512-f32`.
+/// libtorch reports the device when the weights are built. A name with several devices gives the last device, which
+/// evaluates the large batches. Returns `None` for an evaluator on another machine.
 #[must_use]
 pub fn device_of(evaluator: &str) -> Option<&str> {
     evaluator.split(", ").filter_map(of_part).last()

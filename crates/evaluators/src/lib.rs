@@ -1,12 +1,11 @@
 //! Builds evaluators of published weights on the fastest engine of this machine: [`choose`] turns [`Settings`] into a
 //! [`Backend`], which builds a [`Network`] for each thread; [`suited`] checks that weights suit a game. [`check`] and
-//! [`check_network`] answer for a program before it is started.
+//! [`check_network`] check the settings of a program before the start.
 //!
-//! The engines are the CPU kernel and, with the feature `torch`, libtorch. A named device or kernel is the only engine,
-//! or else an [`Invalid`] setting; where several are allowed, each batch size uses the engine that measures fastest.
-//! The clock and the [`Store`] of speeds that earlier starts measured are parts of the [`Host`], so nothing here reads
-//! a clock or a file. Remote and simulated evaluation belong to the processes, as further implementations of
-//! [`Backend`].
+//! The engines are the CPU kernel and, with the feature `torch`, libtorch. A named device or kernel is used alone, or
+//! else is an [`Invalid`] setting; if several engines are allowed, each batch size uses the engine measured as fastest.
+//! The [`Host`] provides the clock and the [`Store`] of speeds measured in earlier starts, so that this crate reads no
+//! clock and no file. Processes add remote and simulated evaluation as further implementations of [`Backend`].
 
 mod backend;
 mod choose;

@@ -1,4 +1,4 @@
-//! Choice between engines by their speed on this machine: measured once for each machine and network, and stored.
+//! Choice between engines by speed on this machine. Speeds are measured once per machine, network and load, and stored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,52 +18,52 @@ use crate::{Backend, Error, Host};
 #[cfg(test)]
 mod tests;
 
-/// The time spent on measuring each batch size of each engine.
+/// Measuring time per batch size and engine.
 const TRIAL_TIME: Duration = Duration::from_millis(30);
 
-/// The most threads that call a shared device while it is measured; more change nothing, because their requests merge.
+/// Maximum number of threads that call a shared device in a measurement. Further threads change nothing, because
+/// requests merge.
 const CALLERS_MAX: usize = 32;
 
 /// The evaluation load of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
-    /// The number of threads, each with its own evaluators.
+    /// Number of threads, each with separate evaluators.
     pub(crate) threads: usize,
-    /// The maximum number of positions in a batch: all leaves of all games of a thread.
+    /// Maximum batch size in positions: all leaves in all games of a thread.
     pub(crate) batch_max: usize,
 }
 
-/// One engine that may be chosen.
+/// A candidate engine.
 pub(crate) struct Choice {
     pub(crate) backend: Box<dyn Backend>,
-    /// True if an engine merges the requests of all threads into batches for one device.
+    /// True if the backend merges the requests of all threads into batches for one device.
     pub(crate) is_shared: bool,
 }
 
-/// Several backends, of which each batch size uses the fastest.
+/// Several backends; each batch size uses the fastest backend.
 pub(crate) struct Measured {
     choices: Vec<Choice>,
     demand: Demand,
     machine: String,
     speeds: Store,
-    /// The choice that was logged last.
+    /// The last logged choice.
     chosen: Mutex<Option<String>>,
     clock: Arc<dyn Fn() -> Instant + Send + Sync>,
-    /// The speeds known to this process. The mutex is held while one thread measures, so that the others use its
-    /// result.
+    /// Speeds known to this process. A measuring thread holds the mutex, so that all threads share the result.
     known: Mutex<Speeds>,
 }
 
 impl Measured {
-    /// Creates the backend; among equally fast choices the first is preferred.
+    /// Creates the backend. The first of several equally fast choices is preferred.
     pub(crate) fn new(choices: Vec<Choice>, demand: Demand, host: Host) -> Self {
         let Host { clock, machine, speeds } = host;
         let (chosen, known) = (Mutex::default(), Mutex::default());
         Self { choices, demand, machine, speeds, chosen, clock: Arc::new(clock), known }
     }
 
-    /// The key of a measurement. On another machine or accelerator, or for another network or load, the speeds are
-    /// measured again.
+    /// Returns the key of a measurement. Another machine, accelerator, network or load has another key, so that the
+    /// speeds are measured again.
     fn key(&self, architecture: &Architecture) -> String {
         let Demand { threads, batch_max } = self.demand;
         let shared = self.choices.iter().filter(|choice| choice.is_shared);
@@ -74,7 +74,7 @@ impl Measured {
         format!("{}{models}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
     }
 
-    /// The speed of each evaluator, from the store or measured now.
+    /// Returns the speed of each evaluator, either stored or measured now.
     fn measurements(
         &self,
         manifest: &Manifest,
@@ -90,7 +90,7 @@ impl Measured {
         })
     }
 
-    /// The speed of the recurrent steps of each model, from the store or measured now.
+    /// Returns the speed of recurrent steps for each model, either stored or measured now.
     fn latent_measurements(
         &self,
         manifest: &Manifest,
@@ -106,7 +106,8 @@ impl Measured {
         })
     }
 
-    /// The stored measurements of the engines of these names; if one is missing, those that `measure` makes of all.
+    /// Returns the stored measurements of the engines `names`; if one is missing, measures all engines with `measure`
+    /// and stores the measurements.
     fn stored_or(
         &self,
         manifest: &Manifest,
@@ -128,14 +129,15 @@ impl Measured {
         let measured = measure();
         let has_failed = measured.iter().any(|measured| measured.speeds.is_empty());
         known.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
-        // A device that failed this time may work at the next start.
+        // A failed measurement is not saved: the device may work at the next start.
         if !has_failed {
             self.speeds.save(&known);
         }
         measured
     }
 
-    /// Measures the evaluations/s of all threads together.
+    /// Measures the evaluations/s of all threads together: on a shared device by several threads at once, elsewhere by
+    /// one thread, multiplied by the number of threads.
     fn measure(
         &self,
         manifest: &Manifest,
@@ -162,8 +164,9 @@ impl Measured {
         Measurement { in_flight, speeds: trial.speeds.iter().map(all).collect() }
     }
 
-    /// Measures the recurrent steps/s of all threads together, in their largest batches. Models on a shared device are
-    /// called by as many threads at once; those of the CPU each take a core.
+    /// Measures the recurrent steps/s of all threads together, at the maximum batch size. On a shared device, several
+    /// threads call models at once. On the CPU, where each model has a core, the speed of one model is multiplied by
+    /// the number of threads.
     fn measure_latent(
         &self,
         manifest: &Manifest,
@@ -189,8 +192,8 @@ impl Measured {
         Measurement { in_flight: 1, speeds: trial.speeds.iter().map(all).collect() }
     }
 
-    /// Measures a device that threads share: the best number of batches in flight with the largest requests, then a few
-    /// smaller sizes of requests, all with as many callers as there are threads.
+    /// Measures a shared device with all `callers`: first the best number of batches in flight at the maximum request
+    /// size, then two smaller request sizes.
     fn measure_shared(
         &self,
         manifest: &Manifest,
@@ -198,7 +201,7 @@ impl Measured {
         backend: &dyn Backend,
     ) -> (usize, Trial) {
         let Demand { threads, batch_max } = self.demand;
-        // Each size of the device selects its kernels first, which may take long.
+        // The first batch of each size selects kernels, which may take long, so that is done before the measurement.
         let merged_max = threads.saturating_mul(batch_max);
         for size in BATCH_SIZES.into_iter().filter(|&size| size <= merged_max) {
             self.try_out(manifest, &mut callers[..1], &[size], Duration::ZERO);
@@ -215,7 +218,7 @@ impl Measured {
         (in_flight, trial)
     }
 
-    /// Measures evaluators at batches of the given sizes, and logs a failure.
+    /// Measures evaluators at the given batch sizes for `time` each, and logs a failure.
     fn try_out(
         &self,
         manifest: &Manifest,
@@ -231,8 +234,8 @@ impl Measured {
         trial
     }
 
-    /// Builds an evaluator with `build` on every engine that takes the weights, and routes between them; `None` if one
-    /// of them is not ready.
+    /// Builds an evaluator with `build` on every engine that takes the weights, and routes between the evaluators.
+    /// Returns `None` if `build` returns `None` for an engine.
     fn routed(
         &self,
         manifest: &Manifest,
@@ -303,8 +306,8 @@ impl Backend for Measured {
         Ok(built.expect("a build that waits gives an evaluator"))
     }
 
-    /// Uses one engine at every batch size, because latent states stay where they were computed: the one that takes the
-    /// most recurrent steps per second in the largest batches of all threads, which a search nearly always fills.
+    /// Uses one engine at every batch size, because latent states stay on the device that computed them. The fastest
+    /// engine in recurrent steps/s at the maximum batch size is used, since a search nearly always fills a batch.
     fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
         let (mut choices, mut models, mut refused) = (Vec::new(), Vec::new(), None);
         for choice in &self.choices {
@@ -322,7 +325,7 @@ impl Backend for Measured {
         if models.len() > 1 {
             let measured = self.latent_measurements(manifest, bytes, &choices, &mut models);
             let speed = |index: usize| measured[index].speeds.last().map_or(0.0, |&(_, speed)| speed);
-            // Among equals, the first choice is preferred.
+            // The first of several equally fast choices is preferred.
             let fastest =
                 (1..models.len()).fold(0, |best, index| if speed(index) > speed(best) { index } else { best });
             models.swap(0, fastest);
@@ -341,21 +344,21 @@ impl Backend for Measured {
     }
 }
 
-/// The shape of an observation and the number of actions.
+/// Returns the observation shape and the number of actions.
 fn position(manifest: &Manifest) -> (ObservationShape, usize) {
     let Architecture { planes, height, width, actions, .. } = manifest.architecture;
     (ObservationShape { planes, height, width }, actions)
 }
 
-/// Measured speeds by machine, network and load, then by the evaluator's name.
+/// Measured speeds by `Measured::key`, then by evaluator name.
 type Speeds = BTreeMap<String, BTreeMap<String, Measurement>>;
 
-/// The speed of one evaluator.
+/// Speed of one evaluator or learned model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measurement {
-    /// The number of batches in flight on a device that threads share; else 1.
+    /// Batches in flight on a shared device; else 1.
     in_flight: usize,
-    /// Batch sizes, each with the evaluations/s of all threads at `in_flight`.
+    /// Batch sizes, each with the evaluations/s (or recurrent steps/s) of all threads at `in_flight`.
     speeds: Vec<(usize, f64)>,
 }
 
@@ -375,8 +378,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates a store from two functions. `read` returns the text last passed to `write`. Both log their own failures:
-    /// lost speeds are measured again.
+    /// Creates a store from two functions. `read` returns the text last passed to `write`, or `None`. Both functions
+    /// should log failures; lost speeds are measured again.
     pub fn new(
         read: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
         write: impl Fn(&[u8]) + Send + Sync + 'static,
@@ -384,7 +387,7 @@ impl Store {
         Self { read: Box::new(read), write: Box::new(write) }
     }
 
-    /// Creates a store that keeps nothing, so that every start measures.
+    /// Creates a store that keeps nothing, so that every start measures the speeds.
     #[must_use]
     pub fn none() -> Self {
         Self::new(|| None, |_| ())

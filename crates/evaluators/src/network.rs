@@ -2,11 +2,11 @@ use game::{ObservationShape, Scoring, Spec};
 use inference::{Attributes, Evaluator, LatentModel};
 use weights::{Board, Manifest, Model, OtherGame};
 
-/// A network that was built for one thread.
+/// A network built for one thread.
 pub enum Network {
-    /// An AlphaZero network, of outcomes or of returns, which evaluates positions for a search by the rules.
+    /// An AlphaZero network, of outcomes or of returns, for searches by the rules.
     Evaluator(Box<dyn Evaluator>),
-    /// A MuZero network, in whose latent states a search moves.
+    /// A MuZero network, for searches in latent states.
     Latent(Box<dyn LatentModel>),
 }
 
@@ -24,28 +24,27 @@ impl Network {
 /// The reason why weights do not suit a game.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuitable {
-    /// They are of another game, or of a board on which the network cannot be evaluated.
+    /// The weights are for another game, or for a board on which the network cannot be evaluated.
     #[error(transparent)]
     Game(#[from] OtherGame),
-    /// An AlphaZero network whose values are not what the game is scored by.
+    /// The values of the AlphaZero network do not match the scoring of the game.
     #[error("the weights predict {predicted}, and {game} is scored by {scored_by}")]
     Values {
-        /// The name of the game.
+        /// Name of the game that the weights are checked against.
         game: String,
-        /// What the network predicts.
+        /// Predicted values: `returns`, or `wins, draws and losses`.
         predicted: &'static str,
-        /// What the game is scored by.
+        /// Scoring of the game: `its rewards` or `its outcome`.
         scored_by: &'static str,
     },
 }
 
-/// Returns the manifest of weights on the board of a game, which may be another board than that of their training if no
-/// tensor depends on it.
+/// Returns the manifest for the board of `spec`. This board may differ from the training board if no tensor depends on
+/// the board.
 ///
 /// # Errors
-/// [`Unsuitable`] unless the network takes the game's observations and actions, and predicts what the game is scored
-/// by: an AlphaZero network predicts either wins, draws and losses or returns. The values of a MuZero network suit
-/// every game.
+/// [`Unsuitable`] unless the network takes the game's observations and actions, and the values match the scoring: an
+/// AlphaZero network predicts either wins, draws and losses or returns. The values of a MuZero network suit every game.
 pub fn suited(manifest: &Manifest, spec: &Spec) -> Result<Manifest, Unsuitable> {
     let manifest = manifest.on(board(spec))?;
     let wrong = |predicted, scored_by| Err(Unsuitable::Values { game: spec.name.clone(), predicted, scored_by });
@@ -56,7 +55,7 @@ pub fn suited(manifest: &Manifest, spec: &Spec) -> Result<Manifest, Unsuitable> 
     }
 }
 
-/// Returns what a network sees of a game.
+/// Returns the game, observation shape and number of actions, as a network sees them.
 fn board(spec: &Spec) -> Board<'_> {
     let ObservationShape { planes, height, width } = spec.observation;
     Board { game: &spec.name, observation: [planes, height, width], actions: spec.actions }

@@ -8,8 +8,8 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::*;
 
-/// An evaluator that answers as [`Hashing`] after a fixed amount of work for a call and for each position, and counts
-/// its calls.
+/// An evaluator that predicts like [`Hashing`] after a fixed amount of work per call and per position, and counts the
+/// calls.
 struct BusyWork {
     inner: Hashing,
     name: &'static str,
@@ -72,7 +72,7 @@ fn manifest() -> Manifest {
     Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }
 }
 
-/// A CPU with constant time per position, and a device with high cost per call and no cost per position.
+/// Returns a CPU with a constant cost per position, and a device with a high cost per call and no cost per position.
 fn fake_choices(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     let calls = Arc::<AtomicUsize>::default();
     let choice = |name, call, position, takes_weights| {
@@ -83,7 +83,7 @@ fn fake_choices(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     (vec![choice("cpu", 0, 20_000, cpu), choice("device", 300_000, 0, device)], calls)
 }
 
-/// A replacement for a file.
+/// Stored speeds in memory, instead of a file.
 type Memory = Arc<Mutex<Option<Vec<u8>>>>;
 
 #[expect(clippy::disallowed_methods, reason = "engines are measured with a real clock")]
@@ -104,7 +104,7 @@ fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
     let memory = Memory::default();
     let (measured, _) = measured(&memory, true, true, 256);
     let name = measured.build(&manifest(), &Bytes::new()).unwrap().attributes().name;
-    // 15 positions on the CPU cost as much as a call of the device; a factor of four either way allows for noise.
+    // 15 positions on the CPU cost as much as a call to the device; a factor of four either way allows for noise.
     let from: usize = name.strip_prefix("cpu, device from batches of ").unwrap().parse().unwrap();
     assert!((4..=64).contains(&from), "{name}");
     assert_eq!(measured.describe(), &*name);
@@ -147,8 +147,8 @@ fn stored_speeds_in_an_earlier_format_are_measured_again() {
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
-/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them for the transfer, and
-/// one millisecond with others in flight.
+/// A device shared by threads, with a simulated clock. A batch takes two milliseconds at depth 1, half of this for the
+/// transfer, and one millisecond with several batches in flight.
 #[derive(Clone, Default)]
 struct Queue {
     model: Option<&'static str>,
@@ -227,7 +227,7 @@ fn a_shared_device_is_measured_with_all_threads_at_a_few_sizes() {
     measured.build(&manifest(), &Bytes::new()).unwrap();
     let stored: Speeds = serde_json::from_slice(memory.lock().unwrap().as_deref().unwrap()).unwrap();
     let [queue] = stored.values().map(|speeds| &speeds["queue"]).collect::<Vec<_>>()[..] else { panic!("{stored:?}") };
-    // A millisecond for each batch of any thread.
+    // Each batch takes a millisecond, on any thread.
     let rounded: Vec<_> =
         queue.speeds().iter().map(|speed| (speed.batch, speed.evaluations_per_second.round())).collect();
     assert_eq!(rounded, [(1, 1000.0), (4, 4000.0)]);
@@ -275,7 +275,7 @@ fn the_only_engine_that_accepts_the_weights_is_used_and_without_one_the_build_fa
     assert!(error.to_string().contains("does not take them"), "{error}");
 }
 
-/// The learned model of an engine: recurrent steps cost a fixed amount of work for a call and for each step, or fail.
+/// The learned model of an engine. Recurrent steps cost a fixed amount of work per call and per step, or also fail.
 #[derive(Debug, Clone, Copy)]
 struct Learned {
     name: &'static str,
@@ -325,8 +325,8 @@ impl Backend for Learned {
     }
 }
 
-/// Returns the engine that gets the latent states of tic-tac-toe in batches of up to `batch_max`; the second engine is
-/// shared.
+/// Returns the name of the engine chosen for a MuZero network for tic-tac-toe and batches up to `batch_max`. The second
+/// engine is shared.
 fn latent_engine(batch_max: usize, engines: [Learned; 2]) -> Result<String, crate::Error> {
     let [first, second] = engines.map(Box::new);
     let choices = vec![Choice { backend: first, is_shared: false }, Choice { backend: second, is_shared: true }];
