@@ -41,7 +41,7 @@ impl Element {
         Ok(())
     }
 
-    /// Decodes numbers, as many as `out` holds.
+    /// Decodes `bytes` into `out`, up to the length of `out`.
     pub(crate) fn decode(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Self::U8 => out.iter_mut().zip(bytes).for_each(|(out, &byte)| *out = f32::from(byte) / 255.0),

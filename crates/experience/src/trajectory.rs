@@ -196,8 +196,8 @@ impl Trajectory {
     /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode
     /// with positions searched again. Kinds of steps stay, so that the trajectory has the same items. The truncation
     /// value is taken from `searched`, since it is a value too. `searched` holds no observations and no different
-    /// positions: this trajectory keeps the stored ones. Surprises are taken from `searched`, or become unknown if it
-    /// has none: earlier surprises are about a policy and a prior that no longer exist.
+    /// positions: this trajectory keeps the stored data. Surprises are taken from `searched`, or become unknown if
+    /// `searched` has none: earlier surprises are about a policy and a prior that no longer exist.
     ///
     /// # Errors
     /// [`Invalid`] names the first field that the episodes do not share: id, game, outcome, seed, steps, actions,
