@@ -1,19 +1,19 @@
-//! The activations as functions: by definition in float64, and in float32 for the loops of kernels.
+//! Activation functions: by definition in float64, and in float32 for the loops of kernels.
 //!
-//! A loop over [`Function`] is generic, so that the compiler turns it into vectors of the instructions for which the
-//! loop is compiled; [`with_function!`](crate::with_function) chooses the function outside of the loop. The exponential
-//! is a polynomial for the same reason: a call of the library's would be made for each number.
+//! A loop over [`Function`] is generic, so that the compiler vectorises it with the instructions of the surrounding
+//! code; [`with_function!`](crate::with_function) chooses the function outside the loop. The exponential is a
+//! polynomial for the same reason: the library function would need a call per number.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 
 use weights::Activation;
 
-/// The factor of x³ in the form of GELU with tanh.
+/// Coefficient of x³ in the tanh form of GELU.
 const GELU_CUBE: f64 = 0.044_715;
 /// 2 √(2 / π): `(1 + tanh(a)) / 2 = sigmoid(2a)`.
 const GELU_SCALE: f64 = SQRT_2 * FRAC_2_SQRT_PI;
 
-/// Returns the value of an activation by its definition.
+/// Returns the value of an activation, by definition.
 #[must_use]
 pub fn value(activation: Activation, x: f64) -> f64 {
     match activation {
@@ -24,7 +24,7 @@ pub fn value(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// Returns the derivative of an activation by its definition; that of ReLU is 0 at 0.
+/// Returns the derivative of an activation, by definition; for ReLU 0 at 0.
 #[must_use]
 pub fn derivative(activation: Activation, x: f64) -> f64 {
     match activation {
@@ -45,7 +45,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// ln(1 + eˣ).
+/// Returns ln(1 + eˣ).
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
@@ -54,18 +54,18 @@ fn gelu_logit(x: f64) -> f64 {
     GELU_SCALE * (x + GELU_CUBE * x * x * x)
 }
 
-/// An activation in float32. NaN stays NaN, so that a step or an answer that is not finite is detected.
+/// An activation in float32. NaN stays NaN, so that a training step or an evaluation that is not finite is detected.
 ///
 /// Every function is inlined and has no branch.
 pub trait Function: Copy {
     /// Returns the value at `x`.
     fn value(self, x: f32) -> f32;
 
-    /// Returns the gradient of `x` from that of `y`, its value.
+    /// Returns the gradient of `x` from the gradient of the value `y`.
     fn passed(self, gradient: f32, x: f32, y: f32) -> f32;
 }
 
-/// Evaluates an expression in which `$function` is the [`Function`] of an activation.
+/// Evaluates an expression with `$function` as the [`Function`] of an activation.
 #[macro_export]
 macro_rules! with_function {
     ($activation:expr, $function:ident => $body:expr) => {
@@ -132,7 +132,7 @@ impl Function for Mish {
     }
 }
 
-/// From here on tanh rounds to 1, and the squares of exponentials have not reached infinity.
+/// From this x on tanh rounds to 1, while squares of exponentials are still finite.
 const MISH_LINEAR_FROM: f32 = 20.0;
 
 #[inline(always)]
@@ -169,7 +169,7 @@ impl Function for Gelu {
     }
 }
 
-/// Beyond this distance from 0 the derivative of GELU is 0 or 1, and its terms are still finite.
+/// Beyond this distance from 0 the derivative of GELU is 0 or 1; within it all terms are finite.
 const GELU_BOUND: f32 = 16.0;
 
 #[inline(always)]
@@ -177,28 +177,28 @@ fn narrow_gelu_logit(x: f32) -> f32 {
     GELU_SCALE as f32 * (x + GELU_CUBE as f32 * x * x * x)
 }
 
-/// The sigmoid.
+/// Returns sigmoid(x).
 #[inline(always)]
 fn logistic(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The lesser number; NaN stays NaN.
+/// Returns the smaller number; NaN stays NaN.
 #[inline(always)]
 fn below(x: f32, bound: f32) -> f32 {
     if x >= bound { bound } else { x }
 }
 
-/// eˣ with a relative error below 2e-7 for x from −87 to 88; beyond, the value at the end of that range.
+/// Returns eˣ with a relative error below 2e-7 for x from −87 to 88; x is clamped to this range.
 ///
-/// With n the integer next to x / ln 2, `eˣ = 2ⁿ e^(x − n ln 2)`, whose last factor is a polynomial (Cephes, Moshier
-/// 1984) and whose first is an exponent.
+/// With n the integer nearest to x / ln 2, `eˣ = 2ⁿ e^(x − n ln 2)`. The second factor is a polynomial (Cephes,
+/// Moshier 1984), the first an exponent.
 #[inline(always)]
 #[must_use]
 pub fn exp(x: f32) -> f32 {
-    /// Added to a small number, it leaves the nearest integer in the lowest bits.
+    /// Adding this leaves the nearest integer of a small number in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2, of which the first part has few digits: its products with integers are exact.
+    /// ln 2 in two parts; the first has few digits, so that products with integers are exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = below(-below(-x, 87.0), 88.0);
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
@@ -216,7 +216,7 @@ pub fn exp(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Numbers of every size, and those at the ends of ranges.
+    /// Numbers of every magnitude, including the ends of ranges.
     fn numbers() -> impl Iterator<Item = f32> {
         let fine = (-40_000..=40_000).map(|index| index as f32 * 7.3e-4);
         fine.chain([0.0, -0.0, 1e-30, -1e-30, 19.99, 20.01, 88.0, 100.0, 1e4, -87.0, -88.0, -100.0, -1e4, 1e9, -1e9])

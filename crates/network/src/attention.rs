@@ -2,26 +2,26 @@ use weights::Architecture;
 
 use crate::{Layer, LayerKind};
 
-/// Hidden units of the feed-forward for each channel. Vaswani et al. (2017) have 4: on a board, whose cells are few,
-/// the feed-forward would then be two thirds of the multiply-adds of a block.
+/// Hidden units of the feed-forward per channel. Vaswani et al. (2017) have 4: on a board, which has few cells, the
+/// feed-forward would then be two thirds of a block's multiply-adds.
 const FEED_FORWARD: usize = 2;
 
-/// The layers of an attention block: a layer of a transformer (Vaswani et al. 2017) over the cells of a position, with
-/// norms in front of its two halves (Xiong et al. 2020).
+/// Layers of an attention block: a transformer layer (Vaswani et al. 2017) over the cells of a position, with norms
+/// before both halves (Xiong et al. 2020).
 ///
 /// With x `[H · W, C]`, the cells row by row, the norm n over the channels of a cell, and A heads of D = C / A
 /// channels:
 ///
-/// - `[q, k, v] = W n(x) + b` of each cell, W `[3C, C]`, q, k and v each head by head.
-/// - Each head a, for each cell i: `y[i] = Σⱼ softmaxⱼ(q[i] · k[j] / √D + p[a, j − i]) v[j]`, over all cells j. The
-///   learned numbers p are those of the offset of j from i, `(2H − 1) · (2W − 1)` of them, those of the upward offsets
-///   first and of the leftward ones first among these (Liu et al. 2021, section 3.2): what is learned of one part of
-///   the board holds for the others.
+/// - `[q, k, v] = W n(x) + b` per cell, W `[3C, C]`, q, k and v each head by head.
+/// - Head a, cell i: `y[i] = Σⱼ softmaxⱼ(q[i] · k[j] / √D + p[a, j − i]) v[j]`, over all cells j. The learned biases
+///   p depend on the offset from i to j alone: `(2H − 1) · (2W − 1)` per head, ordered from the most upward and
+///   within a row from the most leftward (Liu et al. 2021, section 3.2). So a pattern learned on one part of the
+///   board applies to all.
 /// - `x ← x + W y + b`, W `[C, C]`.
 /// - `x ← x + W₂ f(W₁ n(x) + b₁) + b₂`, W₁ `[2C, C]`, W₂ `[C, 2C]`, with the activation f of the network.
 ///
-/// Cells have no further position: the zeros around the board that convolutions read and the matrices of the heads
-/// distinguish them.
+/// Cells have no other position encoding: the zero padding of convolutions and the matrices of the heads distinguish
+/// them.
 ///
 /// Layers are called `attention.I.qkv`, `attention.I.position`, `attention.I.output`, `attention.I.hidden` and
 /// `attention.I.feed_forward.output`.
@@ -29,18 +29,18 @@ const FEED_FORWARD: usize = 2;
 pub struct AttentionBlock {
     /// Layer norm and the matrix to queries, keys and values, `[3C, C]`.
     pub qkv: Layer,
-    /// The numbers by head and offset.
+    /// Learned biases p by head and offset.
     pub position: Layer,
-    /// The sums of the values of all heads to what is added to the input, `[C, C]`.
+    /// Matrix from the sums of all heads to the residual, `[C, C]`.
     pub output: Layer,
     /// Layer norm and the matrix to the hidden units of the feed-forward, `[2C, C]`.
     pub hidden: Layer,
-    /// Hidden units to what is added, `[C, 2C]`.
+    /// Matrix from hidden units to the residual, `[C, 2C]`.
     pub feed_forward: Layer,
 }
 
 impl AttentionBlock {
-    /// The block with this index.
+    /// Creates the block with this index.
     pub(crate) fn new(architecture: &Architecture, index: usize) -> Self {
         let &Architecture { height, width, channels, design, .. } = architecture;
         let layer = |part: &str, kind, inputs, outputs| Layer {
@@ -60,24 +60,24 @@ impl AttentionBlock {
         }
     }
 
-    /// The layers in the order in which they are computed.
+    /// Iterates over the layers in order of computation.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         [&self.qkv, &self.position, &self.output, &self.hidden, &self.feed_forward].into_iter()
     }
 
-    /// The two layers whose outputs are added to the input.
+    /// Returns the two layers with outputs that are added to the input.
     #[must_use]
     pub fn added(&self) -> [&Layer; 2] {
         [&self.output, &self.feed_forward]
     }
 
-    /// The number of heads.
+    /// Returns A, the number of heads.
     #[must_use]
     pub fn heads(&self) -> usize {
         self.position.outputs
     }
 
-    /// Returns the index of the offset of each cell from each cell, `[cells, cells]`: that of cell j from cell i at
+    /// Returns the offset index of each pair of cells, `[cells, cells]`: the offset from cell i to cell j is at
     /// `i · cells + j`.
     #[must_use]
     pub fn offsets([height, width]: [usize; 2]) -> Vec<usize> {
@@ -89,7 +89,7 @@ impl AttentionBlock {
         (0..cells).flat_map(|from| (0..cells).map(move |to| of_pair(from, to))).collect()
     }
 
-    /// Multiply-adds of the scores and the sums of values of all pairs of cells.
+    /// Counts the multiply-adds of scores and value sums over all pairs of cells.
     pub(crate) fn pair_multiply_adds(&self, cells: usize) -> usize {
         2 * cells * cells * self.output.inputs
     }

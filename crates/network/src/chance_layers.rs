@@ -3,15 +3,15 @@ use weights::Architecture;
 use crate::latent_layers::is_vector;
 use crate::{ACTION_PLANES, Head, Layer, Trunk};
 
-/// The layers that Stochastic MuZero adds to those of MuZero (Antonoglou et al. 2022): afterstate dynamics, the
-/// predictions of afterstates, and the encoder of chance.
+/// Layers of Stochastic MuZero in addition to MuZero (Antonoglou et al. 2022): afterstate dynamics, afterstate
+/// predictions, and the chance encoder.
 ///
-/// A latent state and an action give an afterstate, which has the form of a latent state. Its heads give logits of its
-/// value `[2n + 1]` and of the chance codes `[M]`. The [dynamics](crate::LatentLayers::dynamics) take an afterstate and
-/// a code. The encoder reads the observations before and after a step, beside each other as `[2P, H, W]`, and gives M
-/// numbers, whose greatest names the code; only training uses it.
+/// A latent state and an action give an afterstate, which has the form of a latent state. The afterstate heads give
+/// logits of the value `[2n + 1]` and of the chance codes `[M]`. The [dynamics](crate::LatentLayers::dynamics) take
+/// an afterstate and a code. The encoder reads the observations before and after a step, concatenated as
+/// `[2P, H, W]`, and gives M numbers; the index of the largest is the code. Only training uses it.
 ///
-/// Layers are called as those of the other trunks and heads: `afterstate.…`, `afterstate.action`, `afterstate_value.…`,
+/// Layer names follow the other trunks and heads: `afterstate.…`, `afterstate.action`, `afterstate_value.…`,
 /// `code.…`, `encoder.…` and `encoding.…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChanceLayers {
@@ -23,14 +23,14 @@ pub struct ChanceLayers {
     pub value: Head,
     /// Afterstates to logits of the chance codes `[M]`.
     pub code: Head,
-    /// Pairs of observations to features of the form of a latent state.
+    /// Pairs of observations to features in the form of a latent state.
     pub encoder: Trunk,
-    /// Features to the numbers `[M]` whose greatest names the code.
+    /// Features to numbers `[M]`; the index of the largest is the code.
     pub encoding: Head,
 }
 
 impl ChanceLayers {
-    /// The layers of an architecture of latent states that was checked.
+    /// Returns the layers of a checked architecture with latent states.
     pub(crate) fn new(architecture: &Architecture, codes: usize) -> Self {
         let &Architecture { planes, height, width, actions, channels, .. } = architecture;
         let atoms = 2 * architecture.model.support().unwrap_or(1) + 1;
@@ -48,7 +48,7 @@ impl ChanceLayers {
         }
     }
 
-    /// Its layers in order.
+    /// Iterates over the layers in order.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         let heads = [&self.value, &self.code, &self.encoding];
         let trunks = self.afterstate.layers().into_iter().chain(self.encoder.layers());

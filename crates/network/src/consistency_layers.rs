@@ -2,18 +2,18 @@ use weights::Architecture;
 
 use crate::{Error, LatentLayers, Layer, is_vector};
 
-/// The most outputs of the projector: those of the published networks.
+/// Maximum outputs of the projector, as in the published networks.
 const PROJECTION_MAX: usize = 1024;
 
-/// The heads of the self-supervised consistency loss of a MuZero network (Ye et al. 2021, section 4.1; SimSiam, Chen &
-/// He 2021). Only training needs them: they are in no published file.
+/// Heads of MuZero's self-supervised consistency loss (Ye et al. 2021, section 4.1; SimSiam, Chen & He 2021). Only
+/// training needs them: they are in no published file.
 ///
-/// The projector maps a latent state, flattened by cell and then channel to `[N]`, to `[P]` by three layers, the
-/// predictor `[P]` to `[P]` by two. With C channels or hidden units `P = min(2C, 1024)`, and the predictor has P / 2
-/// hidden units: 1024 and 512 as published in the widest networks. All are dense (a matrix and layer norm), the last
-/// layer of the projector without ReLU, but the predictor's output, which is linear. Published networks have batch
-/// norms here; layer norms keep the states of different steps, and of episodes that have ended, out of each other's
-/// statistics.
+/// The projector maps a latent state, flattened by cell and then channel to `[N]`, to `[P]` in three layers; the
+/// predictor maps `[P]` to `[P]` in two. With C channels or hidden units `P = min(2C, 1024)`, and the predictor has P
+/// / 2 hidden units: 1024 and 512 as published in the widest networks. All layers are dense (a matrix and layer
+/// norm), the last layer of the projector without ReLU, except for the linear output of the predictor. Published
+/// networks have batch norms here; layer norms avoid shared statistics between the states of different steps, and
+/// with states after the end of an episode.
 ///
 /// Layers are called `consistency.projector.I`, `consistency.predictor.hidden` and `consistency.predictor.output`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub struct ConsistencyLayers {
 }
 
 impl ConsistencyLayers {
-    /// The layers beside a MuZero architecture.
+    /// Returns the layers for the consistency loss of a MuZero architecture.
     ///
     /// # Errors
-    /// Those of [`LatentLayers::new`], and [`Error::Model`] for a network without dynamics.
+    /// The same as [`LatentLayers::new`], and [`Error::Model`] for a network without dynamics.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         if LatentLayers::new(architecture)?.dynamics.is_none() {
             return Err(Error::Model { expected: "muzero" });
@@ -47,7 +47,7 @@ impl ConsistencyLayers {
         })
     }
 
-    /// Every layer, from a latent state to the predicted projection.
+    /// Iterates over all layers, from a latent state to the predicted projection.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         self.projector.iter().chain([&self.predictor_hidden, &self.predictor_output])
     }

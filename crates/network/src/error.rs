@@ -4,25 +4,25 @@ pub enum Error {
     /// A size of the architecture is out of range.
     #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
     Architecture {
-        /// The name of the dimension.
+        /// Name of the dimension.
         what: &'static str,
-        /// Its size.
+        /// Rejected size.
         got: usize,
-        /// The smallest size that is accepted.
+        /// Minimum size.
         least: usize,
-        /// The largest size that is accepted.
+        /// Maximum size.
         limit: usize,
     },
-    /// The tower of this model is made of other layers.
+    /// The tower of this model does not support the design.
     #[error("{part} is of the model alphazero in games scored by their outcome, and the network is of another")]
     Design {
-        /// The part of the design, as in run files: `activation mish`.
+        /// Part of the design, as in run files: `activation mish`.
         part: String,
     },
     /// The channels of bottleneck blocks cannot be halved.
     #[error("bottleneck blocks halve the channels, and {channels} are odd")]
     OddChannels {
-        /// The number of channels.
+        /// Number of channels.
         channels: usize,
     },
     /// The heads of attention blocks do not divide the channels.
@@ -30,20 +30,20 @@ pub enum Error {
     AttentionHeads {
         /// The number of attention blocks.
         attention: usize,
-        /// The number of heads.
+        /// Number of heads.
         heads: usize,
-        /// The number of channels.
+        /// Number of channels.
         channels: usize,
     },
-    /// The channels of a convolution do not make groups of a norm.
+    /// The channels of a convolution are no multiple of the norm's group size.
     #[error("group norm is over {group} channels each, which {channels} are no multiple of")]
     GroupChannels {
-        /// The number of channels of a group.
+        /// Channels per group.
         group: usize,
-        /// The number of channels of the convolution.
+        /// Channels of the convolution.
         channels: usize,
     },
-    /// Pooled heads have an output for each cell, and the game has fewer actions.
+    /// Pooled heads need an output for each cell, but the game has fewer actions.
     #[error("pooled heads need an action of each cell, and {actions} actions are fewer than {cells} cells")]
     PooledHeads {
         /// The number of actions.
@@ -51,10 +51,10 @@ pub enum Error {
         /// The number of cells.
         cells: usize,
     },
-    /// The architecture is that of another model.
+    /// The architecture belongs to another model.
     #[error("the network is not of the model {expected}")]
     Model {
-        /// The name of the expected model.
+        /// Name of the expected model.
         expected: &'static str,
     },
     /// The bytes are not a safetensors file.
@@ -63,29 +63,29 @@ pub enum Error {
     /// A tensor of the network is not in the file.
     #[error("tensor `{name}` is missing")]
     MissingTensor {
-        /// Its name.
+        /// Name of the missing tensor.
         name: String,
     },
     /// The file holds a tensor that the network does not have.
     #[error("tensor `{name}` does not belong to this network")]
     UnexpectedTensor {
-        /// Its name.
+        /// Name of the excess tensor.
         name: String,
     },
     /// A tensor has the wrong shape or element type.
     #[error("tensor `{name}` is {got}, expected {expected}")]
     Shape {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// The type and shape that the network has.
+        /// Element type and shape in the network.
         expected: String,
-        /// The type and shape in the file.
+        /// Element type and shape in the file.
         got: String,
     },
     /// A tensor holds NaN, an infinity, or a variance below zero.
     #[error("tensor `{name}` holds {value}")]
     BadNumber {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
         /// The first invalid number.
         value: f32,

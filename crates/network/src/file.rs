@@ -13,10 +13,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Creates the entry of a tensor, with `prefix` before its name.
+    /// Creates the entry of a tensor, named `prefix` followed by the tensor name.
     ///
     /// # Panics
-    /// If the number of values differs from the number of elements of the shape.
+    /// If `values` does not hold exactly one number per element of the shape.
     #[must_use]
     pub fn tensor(prefix: &str, tensor: &Tensor, values: &[f32]) -> Self {
         assert_eq!(values.len(), tensor.numel(), "values of `{}`", tensor.name);
@@ -28,13 +28,13 @@ impl Entry {
         }
     }
 
-    /// An integer that is not a weight, such as a step count.
+    /// Creates the entry of an integer that is not a weight, such as a step count.
     #[must_use]
     pub fn count(name: &str, value: u64) -> Self {
         Self { name: name.to_owned(), dtype: Dtype::U64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
     }
 
-    /// A number that is not a weight, such as the progress of a run.
+    /// Creates the entry of a number that is not a weight, such as the progress of a run.
     #[must_use]
     pub fn real(name: &str, value: f64) -> Self {
         Self { name: name.to_owned(), dtype: Dtype::F64, shape: vec![1], bytes: value.to_le_bytes().to_vec() }
@@ -55,8 +55,8 @@ pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error>
     safetensors::serialize(views, None).map_err(format_error)
 }
 
-/// Reads a file: each entry is taken once, and [`finish`](Self::finish) rejects a file with an entry that was not
-/// taken.
+/// Reader of a safetensors file. Each entry is taken once, and [`finish`](Self::finish) rejects a file with entries
+/// that were not taken.
 #[derive(Debug)]
 pub struct Reader<'a> {
     file: SafeTensors<'a>,
@@ -72,8 +72,8 @@ impl<'a> Reader<'a> {
         Ok(Self { file: SafeTensors::deserialize(bytes).map_err(format_error)?, taken: Vec::new() })
     }
 
-    /// Returns the values of a tensor, whose entry is named `prefix` followed by the name of the tensor; all are
-    /// finite, and variances are not negative.
+    /// Returns the values of a tensor, from the entry named `prefix` followed by the tensor name; all are finite, and
+    /// variances are not negative.
     ///
     /// # Errors
     /// Names the tensor that is missing, has another shape or type, or holds a bad number.
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         self.file.tensor(name).is_ok()
     }
 
-    /// An integer that is not a weight.
+    /// Returns an integer that is not a weight.
     ///
     /// # Errors
     /// Names the entry if it is missing or of another type.
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         self.take(name, Dtype::U64, &[1]).map(|bytes| u64::from_le_bytes(bytes.as_chunks().0[0]))
     }
 
-    /// A number that is not a weight.
+    /// Returns a number that is not a weight.
     ///
     /// # Errors
     /// Names the entry if it is missing or of another type.
@@ -122,8 +122,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the bytes of an entry. Their number matches `shape`: the format itself checks the length against shape
-    /// and type.
+    /// Returns the bytes of an entry. The length matches `shape`: the format itself checks it against shape and type.
     fn take(&mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<&'a [u8], Error> {
         let view = self.file.tensor(name).map_err(|_| Error::MissingTensor { name: name.to_owned() })?;
         if view.dtype() != dtype || view.shape() != shape {

@@ -3,36 +3,36 @@ use weights::{Architecture, Model, NormKind};
 use crate::layers::{Block, Layer, check};
 use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
 
-/// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads. An
-/// AlphaZero network of returns has the same without dynamics and reward.
+/// Layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and prediction heads. An
+/// AlphaZero network of returns has the same layers without dynamics and reward.
 ///
-/// A latent state is the output of a trunk, rescaled to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all elements of
-/// one state. The heads read latent states: policy logits `[A]`, and logits of the value and of the reward over
-/// the 2n + 1 atoms of the support. The reward is read from the state that the action leads to.
+/// A latent state is the output of a trunk, rescaled to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all elements
+/// of the state. The heads read latent states: policy logits `[A]`, and logits of value and reward over the 2n + 1
+/// atoms of the support. The reward is read from the state after the action.
 ///
-/// Observations `[P, 1, 1]` are vectors, and the network is dense with H = `channels` hidden units. A dense layer is a
-/// matrix, layer norm, and ReLU. Representation: `[P]` to `[H]`, then blocks of two dense layers, whose input is added
-/// before the last ReLU. Dynamics: the same on `[H + A]`, a latent state and the action as one-hot vector. Heads: a
-/// dense layer to 64, then a matrix.
+/// With vector observations `[P, 1, 1]` the network is dense with H = `channels` hidden units. A dense layer is a
+/// matrix, layer norm, and ReLU. Representation: `[P]` to `[H]`, then blocks of two dense layers, with the block
+/// input added before the last ReLU. Dynamics: the same on `[H + A]`, a latent state and the action as a one-hot
+/// vector. Heads: a dense layer to 64, then a matrix.
 ///
-/// Other observations `[P, H, W]` are planes, and the network is residual with C = `channels`. The trunks are those of
-/// [`Layers`](crate::Layers), stem and blocks. The dynamics' stem takes `[C + 4, H, W]`: a latent state, and four
-/// planes into which a matrix maps the one-hot action, so that an action that names a cell can mark it. The heads are
-/// those of [`Layers`](crate::Layers), the reward's like the value's.
+/// With other observations `[P, H, W]` the network is residual with C = `channels`. The trunks are the stem and
+/// blocks of [`Layers`](crate::Layers). The dynamics stem takes `[C + 4, H, W]`: a latent state, and four planes that
+/// a matrix computes from the one-hot action, so that an action that names a cell can mark it. The heads are as in
+/// [`Layers`](crate::Layers), with the reward head like the value head.
 ///
-/// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of 64
-/// units between its hidden layer and its output, and its logits are those of the prefix: the sum of the rewards of the
-/// steps since the memory was last empty, each of the player who took the step, without discount. The memory is empty
-/// in the state of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden
-/// units x of a step, and h and c of the step before or 0: `[i, f, g, o] = W [x, h] + b`, `c' = sigmoid(f) c +
-/// sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
+/// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of
+/// 64 units between the hidden layer and the output, and the logits predict the prefix: the undiscounted sum of the
+/// rewards since the memory was last empty, each for the player who took the step. The memory is empty in the state
+/// of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden units x of a
+/// step, and h and c from the step before or 0: `[i, f, g, o] = W [x, h] + b`,
+/// `c' = sigmoid(f) c + sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
 ///
 /// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
-/// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions, and
-/// `policy.hidden`, `policy.output` and so on dense and linear; the LSTM is `reward.memory`.
+/// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions,
+/// and `policy.hidden`, `policy.output` and so on dense and linear; the LSTM is `reward.memory`.
 ///
-/// In Stochastic MuZero the dynamics lead from afterstates to states, and take a chance code where those of MuZero take
-/// an action; [`ChanceLayers`] lead to afterstates. It has no value prefix.
+/// In Stochastic MuZero the dynamics lead from afterstates to states, with a chance code in place of the action;
+/// [`ChanceLayers`] lead to afterstates. It has no value prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatentLayers {
     /// Observations to latent states.
@@ -41,60 +41,61 @@ pub struct LatentLayers {
     pub policy: Head,
     /// Latent states to logits of the value `[2n + 1]`.
     pub value: Head,
-    /// The layers of a step; `None` in an AlphaZero network, whose search takes steps by the rules.
+    /// Layers of a step; `None` in an AlphaZero network, where the search steps by the rules.
     pub dynamics: Option<DynamicsLayers>,
-    /// The layers of Stochastic MuZero.
+    /// Additional layers of Stochastic MuZero.
     pub chance: Option<ChanceLayers>,
 }
 
-/// The layers of a step from a latent state to the next one.
+/// Layers of a step from one latent state to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DynamicsLayers {
     /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
     pub action: Option<Layer>,
-    /// Latent states and actions, or afterstates and chance codes, to the next latent states.
+    /// Dynamics trunk: `[state, action]` (or `[afterstate, chance code]`) to the next state.
     pub trunk: Trunk,
     /// Latent states to logits of the reward `[2n + 1]`.
     pub reward: Head,
-    /// Hidden units of the reward head and of the memory to the gates of the memory, only with a value prefix.
+    /// Hidden units of reward head and memory to the gates of the memory; only with a value prefix.
     pub memory: Option<Layer>,
 }
 
-/// The part of a network that computes a latent state before it is rescaled.
+/// Part of a network that computes a latent state before the rescaling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trunk {
-    /// Of vectors.
+    /// Trunk of vectors.
     Dense {
-        /// The first layer, to H units.
+        /// First layer, to H units.
         input: Layer,
         /// Pairs of layers that keep H units.
         blocks: Vec<[Layer; 2]>,
     },
-    /// Of planes.
+    /// Trunk of planes.
     Residual {
-        /// The first convolution, to C channels.
+        /// First convolution, to C channels.
         stem: Layer,
-        /// Residual blocks.
+        /// Blocks that keep C channels.
         blocks: Vec<Block>,
     },
 }
 
-/// The layers of a prediction head.
+/// Layers of a prediction head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The 1×1 convolution of a residual network.
+    /// 1×1 convolution, in a residual network only.
     pub convolution: Option<Layer>,
-    /// Features to hidden units; a residual policy head has none. Dense in a dense network, else linear and then ReLU.
+    /// Features to hidden units; none in a residual policy head. Dense in a dense network, otherwise linear with
+    /// ReLU.
     pub hidden: Option<Layer>,
     /// Features or hidden units to logits.
     pub output: Layer,
 }
 
 impl LatentLayers {
-    /// The layers of an architecture.
+    /// Returns the layers of an architecture.
     ///
     /// # Errors
-    /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture of wins, draws and losses.
+    /// The same as [`check`], and [`Error::Model`] for an AlphaZero architecture that predicts win, draw and loss.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
@@ -122,7 +123,7 @@ impl LatentLayers {
         })
     }
 
-    /// Every layer, from the observation to the outputs.
+    /// Iterates over all layers, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let dynamics = self.dynamics.as_ref();
         let transition =
@@ -139,7 +140,7 @@ impl LatentLayers {
 }
 
 impl DynamicsLayers {
-    /// The layers of an architecture that was checked; `choices` are its actions, or its chance codes.
+    /// Returns the layers of a checked architecture; `choices` counts the actions, or the chance codes.
     fn new(architecture: &Architecture, support: usize, choices: usize) -> Self {
         let &Architecture { height, width, channels, .. } = architecture;
         let (action, beside) = match is_vector(architecture) {
@@ -156,14 +157,14 @@ impl DynamicsLayers {
     }
 }
 
-/// Returns true if the observations of an architecture are vectors, so that its MuZero network is dense.
+/// Returns true if the observations of an architecture are vectors, so that a MuZero network is dense.
 #[must_use]
 pub fn is_vector(architecture: &Architecture) -> bool {
     architecture.height * architecture.width == 1
 }
 
 impl Trunk {
-    /// The trunk of an architecture, dense or residual, with this number of units or planes as inputs.
+    /// Returns the trunk of an architecture, dense or residual, with this number of input units or planes.
     pub(crate) fn of(architecture: &Architecture, name: &str, inputs: usize) -> Self {
         match is_vector(architecture) {
             true => Self::dense(name, inputs, architecture.channels, architecture.blocks),
@@ -189,7 +190,7 @@ impl Trunk {
         }
     }
 
-    /// Its layers in order.
+    /// Returns the layers in order.
     #[must_use]
     pub fn layers(&self) -> Vec<&Layer> {
         match self {
@@ -202,7 +203,7 @@ impl Trunk {
 }
 
 impl Head {
-    /// A head of an architecture, dense or residual, with hidden units.
+    /// Returns a head with hidden units, dense or residual as the architecture.
     pub(crate) fn with_hidden(architecture: &Architecture, name: &str, outputs: usize) -> Self {
         match is_vector(architecture) {
             true => Self::dense(name, architecture.channels, outputs),
@@ -210,7 +211,7 @@ impl Head {
         }
     }
 
-    /// The head of a dense network.
+    /// Returns a head of a dense network.
     fn dense(name: &str, units: usize, outputs: usize) -> Self {
         Self {
             convolution: None,
@@ -219,7 +220,7 @@ impl Head {
         }
     }
 
-    /// The head of a residual network, with hidden units.
+    /// Returns a head of a residual network, with hidden units.
     fn residual(name: &str, architecture: &Architecture, outputs: usize) -> Self {
         let &Architecture { height, width, channels, .. } = architecture;
         let features = height * width * HEAD_CHANNELS;
@@ -230,7 +231,7 @@ impl Head {
         }
     }
 
-    /// Its layers in order.
+    /// Iterates over the layers in order.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.convolution.iter().chain(&self.hidden).chain(std::iter::once(&self.output))
     }

@@ -3,85 +3,85 @@ use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, Norm
 
 use crate::{AttentionBlock, Error, GROUP_CHANNELS, HEAD_CHANNELS, POOLED, POOLING_PERIOD, VALUE_HIDDEN};
 
-/// The layers of a residual tower with a policy head and a win/draw/loss value head.
+/// Layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
-/// Stem: 3×3 convolution, batch norm, activation. Each block: two such groups of layers, with the input added before
-/// the last activation (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, activation, flattened
-/// by cell and then channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, activation,
-/// linear to `[B, 3]` logits of a win, a draw and a loss of the player to move. The activation f is that of the
-/// architecture's [`Design`](weights::Design), ReLU by default.
+/// Stem: 3×3 convolution, batch norm, activation. Each block: two such groups of layers, with the block input added
+/// before the last activation (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, activation,
+/// flattened by cell and then channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64,
+/// activation, linear to `[B, 3]` logits for win, draw and loss of the player to move. The
+/// [`Design`](weights::Design) of the architecture names the activation f, ReLU by default.
 ///
-/// A bottleneck block of C channels, of the design's other [`BlockKind`](weights::BlockKind), has in front of its 3×3
-/// convolutions, which are between C / 2 channels, one of 1×1 to C / 2 with batch norm and activation, and behind them
-/// one of 1×1 to C: the input is added to the output of its batch norm. What is said below of the second convolution
-/// holds for the last one.
+/// A bottleneck block of C channels, the other [`BlockKind`](weights::BlockKind), has 3×3 convolutions between C / 2
+/// channels. A 1×1 convolution to C / 2 with batch norm and activation comes before them, and one to C after them;
+/// the block input is added to the output of the last batch norm. In the following, the second convolution of such a
+/// block is the last one.
 ///
-/// With C channels an architecture may add to its blocks, counted from 0:
+/// With C channels an architecture may add to the blocks, counted from 0:
 ///
-/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. With y the output of the
-///   first convolution's batch norm, `y[G:] += W [mean of f(y[:G]), max of f(y[:G])] + b`, mean and max over the
-///   board, before the activation. W `[C − G, 2G]`, in a bottleneck with C / 2 instead of C.
-/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. With
-///   z the output of the second convolution's batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the
+/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. With y the first
+///   convolution's output after batch norm, `y[G:] += W [mean of f(y[:G]), max of f(y[:G])] + b`, mean and max over
+///   the board, before the activation. W `[C − G, 2G]`; in a bottleneck with C / 2 instead of C.
+/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block.
+///   With z the second convolution's output after batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the block
 ///   input is added to `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
-/// Pooled heads, of the design's other [`HeadKind`](weights::HeadKind), have no tensor whose shape depends on the
-/// board. With h `[H · W, 32]`, a head's features behind the activation, `P(h) = [means, s · means, maxima]` `[96]` of
-/// the channels over the cells, with [`mean_scale`](crate::mean_scale) s. Of A = k · H · W + m actions with m < H · W,
-/// action cell · k + i is the i-th of a cell: its logits are a matrix of the features of each cell, `[k, 32]`; those of
-/// the last m actions a matrix of P(h), `[m, 96]`, called `policy.rest`. The hidden units of the value are a matrix of
-/// P(h), `[64, 96]`.
+/// Pooled heads, the other [`HeadKind`](weights::HeadKind), have no tensor with a board-dependent shape. With h
+/// `[H · W, 32]`, the features of a head after the activation, `P(h) = [means, s · means, maxima]` `[96]` over the
+/// cells per channel, with s from [`mean_scale`](crate::mean_scale). For A = k · H · W + m actions with m < H · W,
+/// action cell · k + i is the i-th action of a cell. A matrix `[k, 32]` maps the features of each cell to k logits; a
+/// matrix `[m, 96]`, called `policy.rest`, maps P(h) to the logits of the last m actions. A matrix `[64, 96]` maps
+/// P(h) to the hidden units of the value.
 ///
-/// Behind the residual blocks an architecture may have [`AttentionBlock`]s. The norm behind convolutions is that of the
+/// After the residual blocks an architecture may have [`AttentionBlock`]s. The norm after convolutions is the
 /// design's [`NormKind`](weights::NormKind), batch norm by default.
 ///
-/// Layers are called `stem`, `block.I.first`, `block.I.second`, in bottleneck blocks `block.I.down` and
-/// `block.I.up`, `policy` and `value` (convolutions), `block.I.pooling`,
-/// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output`
-/// (linear). [`Layer::tensors`] adds the names of the tensors of each.
+/// Layers are called `stem`, `block.I.first`, `block.I.second`, in bottleneck blocks `block.I.down` and `block.I.up`,
+/// `policy` and `value` (convolutions), `block.I.pooling`, `block.I.excitation.hidden`, `block.I.excitation.output`,
+/// `policy.output`, `value.hidden` and `value.output` (linear). [`Layer::tensors`] adds the tensor names of each
+/// layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
     /// Observations `[C, H, W]` to the first feature maps.
     pub stem: Layer,
-    /// The residual blocks.
+    /// Residual blocks, in order.
     pub blocks: Vec<Block>,
-    /// The attention blocks behind them.
+    /// Attention blocks after the residual blocks.
     pub attention: Vec<AttentionBlock>,
-    /// The 1×1 convolution in front of the policy.
+    /// 1×1 convolution before the policy.
     pub policy: Layer,
-    /// Features to policy logits: of all cells to all of them, or pointwise, of each cell to its own.
+    /// Features to policy logits: from all cells together, or pointwise from each cell.
     pub policy_output: Layer,
-    /// Pooled features to the policy logits of actions that belong to no cell; only with pooled heads, and if the game
-    /// has such actions.
+    /// Pooled features to the policy logits of actions that belong to no cell; only with pooled heads, and if the
+    /// game has such actions.
     pub policy_rest: Option<Layer>,
-    /// The 1×1 convolution in front of the value.
+    /// 1×1 convolution before the value.
     pub value: Layer,
     /// Features, flattened or pooled, to the hidden units of the value head.
     pub value_hidden: Layer,
-    /// Hidden units to logits of a win, a draw and a loss.
+    /// Hidden units to logits of win, draw and loss.
     pub value_output: Layer,
     /// Height and width of the board, `[H, W]`.
     board: [usize; 2],
 }
 
-/// The layers of a residual block.
+/// Layers of a residual block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The 1×1 convolution of a bottleneck to half of the channels.
+    /// 1×1 convolution of a bottleneck, to half of the channels.
     pub down: Option<Layer>,
-    /// The first 3×3 convolution.
+    /// First 3×3 convolution.
     pub first: Layer,
-    /// The second 3×3 convolution.
+    /// Second 3×3 convolution.
     pub second: Layer,
-    /// The 1×1 convolution of a bottleneck to all channels.
+    /// 1×1 convolution of a bottleneck, to all channels.
     pub up: Option<Layer>,
-    /// Global pooling behind the first 3×3 convolution, `[C − G, 2G]` of its C channels.
+    /// Global pooling after the first 3×3 convolution, `[C − G, 2G]` with the C channels of that convolution.
     pub pooling: Option<Layer>,
-    /// Squeeze-and-excitation behind the last convolution.
+    /// Squeeze-and-excitation after the last convolution.
     pub excitation: Option<Excitation>,
 }
 
-/// The two layers of squeeze-and-excitation.
+/// The two linear layers of squeeze-and-excitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excitation {
     /// Means `[C]` to hidden units `[S]`.
@@ -90,12 +90,12 @@ pub struct Excitation {
     pub output: Layer,
 }
 
-/// A layer that has parameters.
+/// A layer with parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// The first part of the names of its tensors.
+    /// Prefix of the tensor names.
     pub name: String,
-    /// The operation that the layer performs.
+    /// Operation of the layer, with norm.
     pub kind: LayerKind,
     /// Input channels of a convolution, or inputs of a linear layer.
     pub inputs: usize,
@@ -103,46 +103,46 @@ pub struct Layer {
     pub outputs: usize,
 }
 
-/// The operation of a layer.
+/// Operation of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerKind {
     /// A convolution without bias, then a norm.
     ///
-    /// An evaluator folds a batch norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for
-    /// each output channel, with scale γ, shift β, running mean μ, running variance σ² and ε
+    /// An evaluator folds a batch norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)`
+    /// per output channel, with scale γ, shift β, running mean μ, running variance σ² and ε
     /// [`NORM_EPSILON`](crate::NORM_EPSILON).
     Convolution {
         /// Height and width of the kernel: 3 or 1.
         side: usize,
-        /// The norm behind it, with ε [`NORM_EPSILON`](crate::NORM_EPSILON); [`NormKind::Group`] over
-        /// [`GROUP_CHANNELS`](crate::GROUP_CHANNELS) each.
+        /// Norm after the convolution, with ε [`NORM_EPSILON`](crate::NORM_EPSILON); [`NormKind::Group`] has groups
+        /// of [`GROUP_CHANNELS`](crate::GROUP_CHANNELS).
         norm: NormKind,
     },
-    /// A matrix with a bias.
+    /// A matrix with bias.
     Linear,
-    /// A matrix without bias, then layer norm (Ba et al. 2016): for each position `(y − μ) / √(σ² + ε) · γ + β` with
-    /// the mean μ and the variance σ² of its outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
+    /// A matrix without bias, then layer norm (Ba et al. 2016): `(y − μ) / √(σ² + ε) · γ + β` per position, with mean
+    /// μ and variance σ² over the outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
     Dense,
-    /// Layer norm over the channels of each cell, then a matrix with a bias: `W ((x − μ) / √(σ² + ε) · γ + β) + b`.
+    /// Layer norm over the channels of each cell, then a matrix with bias: `W ((x − μ) / √(σ² + ε) · γ + β) + b`.
     PreNormed,
-    /// A matrix with a bias, of the channels of each cell.
+    /// A matrix with bias, applied to the channels of each cell.
     Pointwise,
-    /// A number for each head of attention, the outputs, and each offset of one cell from another, the inputs.
+    /// A learned number per attention head (output) and offset between two cells (input).
     Offsets,
 }
 
 /// A tensor of a network, float32 in files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name in files.
+    /// Name in files.
     pub name: String,
-    /// Its shape in files.
+    /// Shape in files.
     pub shape: Vec<usize>,
-    /// Its purpose.
+    /// Purpose in the layer.
     pub role: Role,
 }
 
-/// The purpose of a tensor in its layer.
+/// Purpose of a tensor in the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Weights of a convolution, `[out, in, height, width]`.
@@ -151,33 +151,32 @@ pub enum Role {
     Linear,
     /// The bias of a linear layer, `[out]`.
     Bias,
-    /// Numbers by head of attention and offset, `[heads, (2H − 1) · (2W − 1)]`.
+    /// Learned biases by attention head and offset, `[heads, (2H − 1) · (2W − 1)]`.
     Offsets,
-    /// γ of a norm, `[out]`, or `[in]` of a norm in front of a matrix.
+    /// γ of a norm, `[out]`; `[in]` if the norm comes before a matrix.
     NormScale,
-    /// β of a norm, of the same shape.
+    /// β of a norm, same shape as γ.
     NormShift,
-    /// The running mean of a batch norm, `[out]`.
+    /// Running mean of a batch norm, `[out]`.
     NormMean,
-    /// The running variance of a batch norm, `[out]`; never negative.
+    /// Running variance of a batch norm, `[out]`; never negative.
     NormVariance,
 }
 
 impl Role {
-    /// Returns whether training changes the tensor by its gradient; running statistics are updated from the batches
-    /// instead.
+    /// Returns whether gradients train the tensor; running statistics are updated from the batches instead.
     #[must_use]
     pub fn is_trained(self) -> bool {
         !matches!(self, Self::NormMean | Self::NormVariance)
     }
 
-    /// Returns whether the tensor is a weight of a convolution or a matrix: weight decay applies to these alone.
+    /// Returns whether the tensor is the weight of a convolution or matrix: weight decay applies to these alone.
     #[must_use]
     pub fn is_weight(self) -> bool {
         matches!(self, Self::Convolution | Self::Linear)
     }
 
-    /// The part of the name of a tensor behind that of its layer.
+    /// Returns the suffix of the tensor name after the layer name.
     fn part(self) -> &'static str {
         match self {
             Self::Convolution => "convolution.weight",
@@ -193,13 +192,13 @@ impl Role {
 }
 
 impl Tensor {
-    /// The number of its elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The name of its layer.
+    /// Returns the layer name.
     #[must_use]
     pub fn layer(&self) -> &str {
         self.name.strip_suffix(self.role.part()).and_then(|name| name.strip_suffix('.')).unwrap_or(&self.name)
@@ -207,10 +206,10 @@ impl Tensor {
 }
 
 impl Layers {
-    /// The layers of an architecture.
+    /// Returns the layers of an architecture.
     ///
     /// # Errors
-    /// Returns the errors of [`check`], and [`Error::Model`] for the architecture of another model.
+    /// The same as [`check`], and [`Error::Model`] for an architecture of another model.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         if architecture.model != Model::Alphazero {
@@ -240,7 +239,7 @@ impl Layers {
         })
     }
 
-    /// Every layer, from the observation to the outputs.
+    /// Iterates over all layers, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let policy = [&self.policy, &self.policy_output].into_iter().chain(&self.policy_rest);
         let heads = policy.chain([&self.value, &self.value_hidden, &self.value_output]);
@@ -248,25 +247,24 @@ impl Layers {
         std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(attention).chain(heads)
     }
 
-    /// Every tensor, layer by layer.
+    /// Iterates over all tensors, layer by layer.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
         self.iter().flat_map(Layer::tensors)
     }
 
-    /// The number of trained parameters; running statistics do not count.
+    /// Returns the number of trained parameters, without running statistics.
     #[must_use]
     pub fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
-    /// Returns the number of multiply-adds that the evaluation of one position needs. Convolutions count products with
-    /// cells of the board, not with the padding. Norms, activations and additions do not count. The number of FLOPs is
-    /// twice as large.
+    /// Returns the multiply-adds to evaluate one position. Convolutions count products with cells of the board, not
+    /// with the padding. Norms, activations and additions do not count. The number of FLOPs is twice as large.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         let [height, width] = self.board;
         let pairs = |kind| match kind {
-            // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
+            // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs: an output cell and an input cell.
             LayerKind::Convolution { side: 3, .. } => (3 * height - 2) * (3 * width - 2),
             LayerKind::Convolution { .. } | LayerKind::PreNormed | LayerKind::Pointwise => height * width,
             LayerKind::Linear | LayerKind::Dense => 1,
@@ -282,7 +280,7 @@ impl Block {
         Self::named(&format!("block.{index}"), architecture, index)
     }
 
-    /// The block with this index, whose layers' names begin with `prefix`.
+    /// Returns the block with this index, with layer names that start with `prefix`.
     pub(crate) fn named(prefix: &str, architecture: &Architecture, index: usize) -> Self {
         let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, design, .. } = architecture;
         let inner = design.block.inner_channels(channels);
@@ -303,18 +301,18 @@ impl Block {
         }
     }
 
-    /// The convolutions in the order in which they are computed.
+    /// Iterates over the convolutions in order of computation.
     pub fn convolutions(&self) -> impl Iterator<Item = &Layer> {
         self.down.iter().chain([&self.first, &self.second]).chain(&self.up)
     }
 
-    /// The convolution behind which the input is added.
+    /// Returns the convolution after which the block input is added.
     #[must_use]
     pub fn last(&self) -> &Layer {
         self.up.as_ref().unwrap_or(&self.second)
     }
 
-    /// All its layers.
+    /// Iterates over all layers of the block.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         let excitation = self.excitation.iter().flat_map(|Excitation { hidden, output }| [hidden, output]);
         self.convolutions().chain(&self.pooling).chain(excitation)
@@ -322,7 +320,7 @@ impl Block {
 }
 
 impl Layer {
-    /// A convolution with a kernel of this side and this norm.
+    /// Creates a convolution with this kernel side and norm.
     pub(crate) fn convolution(name: &str, (side, norm): (usize, NormKind), inputs: usize, outputs: usize) -> Self {
         Self { name: name.to_owned(), kind: LayerKind::Convolution { side, norm }, inputs, outputs }
     }
@@ -339,9 +337,9 @@ impl Layer {
         Self { name: name.to_owned(), kind: LayerKind::Dense, inputs, outputs }
     }
 
-    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, the last two
-    /// with batch norm only, `.weight` and `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense
-    /// one, all of these of a matrix behind a norm, and `.offsets`.
+    /// Returns the tensors. Convolution: `.convolution.weight` and `.norm.{weight, bias, mean, variance}`, the last
+    /// two with batch norm only. Linear: `.weight` and `.bias`. Dense: `.weight` and `.norm.{weight, bias}`. Matrix
+    /// after a norm: all three. Attention offsets: `.offsets`.
     #[must_use]
     pub fn tensors(&self) -> Vec<Tensor> {
         let roles: &[Role] = match self.kind {
@@ -357,7 +355,7 @@ impl Layer {
         roles.iter().map(|role| self.tensor(*role)).collect()
     }
 
-    /// Returns its tensor with the given role.
+    /// Returns the tensor with the given role.
     #[must_use]
     pub fn tensor(&self, role: Role) -> Tensor {
         let shape = match (role, self.kind) {
@@ -369,39 +367,39 @@ impl Layer {
         Tensor { name: self.tensor_name(role), shape, role }
     }
 
-    /// Returns the name of its tensor with the given role.
+    /// Returns the name of the tensor with the given role.
     #[must_use]
     pub fn tensor_name(&self, role: Role) -> String {
         format!("{}.{}", self.name, role.part())
     }
 }
 
-/// The most planes of an observation.
+/// Maximum planes of an observation.
 pub const PLANES_MAX: usize = 4096;
-/// The longest side of a board, in cells.
+/// Maximum side of a board, in cells.
 pub const SIDE_MAX: usize = 96;
-/// The longest side of a board whose network has attention blocks: evaluators keep a number for each pair of cells.
+/// Maximum side of a board for a network with attention blocks: evaluators keep a number for each pair of cells.
 pub const ATTENTION_SIDE_MAX: usize = 64;
-/// The most actions of a policy.
+/// Maximum actions of a policy.
 pub const ACTIONS_MAX: usize = 65_535;
-/// The most channels of a tower.
+/// Maximum channels of a tower.
 pub const CHANNELS_MAX: usize = 2048;
-/// The most residual blocks of a tower.
+/// Maximum residual blocks of a tower.
 pub const BLOCKS_MAX: usize = 256;
-/// The most attention blocks.
+/// Maximum attention blocks of a tower.
 pub const ATTENTION_MAX: usize = 256;
-/// The most hidden units of squeeze-and-excitation.
+/// Maximum hidden units of squeeze-and-excitation.
 pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
-/// The largest support of categorical values and rewards.
+/// Maximum support n of categorical values and rewards.
 pub const SUPPORT_MAX: usize = 1024;
-/// The most chance codes.
+/// Maximum number of chance codes.
 pub const CODES_MAX: usize = 1024;
 
 /// Checks every size of an architecture.
 ///
-/// Architectures come from manifests, which are untrusted input: the limits exclude arithmetic overflow and allocations
-/// larger than the memory of any machine.
+/// Architectures come from manifests, which are untrusted input: the limits exclude arithmetic overflow and
+/// allocations larger than any machine's memory.
 ///
 /// # Errors
 /// [`Error::Architecture`] names the first dimension that is out of range.
@@ -441,7 +439,7 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
     check_design(architecture)
 }
 
-/// Checks that the model has a tower of this design, since those of MuZero have the default, and that its parts fit the
+/// Checks that the model supports the design, as MuZero towers support the default alone, and that the parts fit the
 /// channels.
 fn check_design(architecture: &Architecture) -> Result<(), Error> {
     let &Architecture { channels, design, .. } = architecture;
@@ -462,7 +460,7 @@ fn check_design(architecture: &Architecture) -> Result<(), Error> {
     if kind == HeadKind::Pooled && actions < cells {
         return Err(Error::PooledHeads { actions, cells });
     }
-    // Without attention blocks a number of heads would make two names of one network.
+    // Without attention blocks a number of heads would give the same network two names.
     let fits = if attention == 0 { heads == 0 } else { heads > 0 && channels.is_multiple_of(heads) };
     if !fits {
         return Err(Error::AttentionHeads { attention, heads, channels });

@@ -1,14 +1,15 @@
-//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. It
-//! contains no arithmetic but that of activations, functions of one number, and of the shares of attention.
+//! Declaration of a network: size limits, layers, tensors, parameters, multiply-adds, and the file format. The only
+//! arithmetic is in activation functions and attention shares.
 //!
-//! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
-//! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
-//! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
-//! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs, [`AttentionBlock`] the layers behind a tower, [`mean_scale`] how a pooled mean depends on the board.
-//! [`activation`] computes what a [`Design`](weights::Design) names, [`shares`] what lies between the products of
-//! attention. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`]
-//! turn tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! The evaluators and the trainer share this crate, so that every tensor, shape and constant is declared once.
+//! [`Layers`] lists the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each
+//! tensor a [`Role`]. [`LatentLayers`] lists the layers of a MuZero network; an AlphaZero network of returns lacks
+//! the [`DynamicsLayers`]. [`ChanceLayers`] lists additions for Stochastic MuZero, [`ConsistencyLayers`] layers for
+//! training alone, [`AttentionBlock`] layers after a tower. [`mean_scale`] gives the board dependence of a pooled
+//! mean. [`activation`] computes the functions of a [`Design`](weights::Design), [`shares`] the steps between the
+//! products of attention. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`]
+//! and [`write()`] convert between tensors and a safetensors file; an [`Error`] names the wrong tensor. Start with
+//! [`Layers`].
 
 pub mod activation;
 mod attention;
@@ -34,21 +35,21 @@ pub use layers::{
 pub use pooled::mean_scale;
 pub use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};
 
-/// Channels of the 1×1 convolution in front of each head.
+/// Channels of the 1×1 convolution before each head.
 pub const HEAD_CHANNELS: usize = 32;
-/// Numbers of a position behind the pooling of a head: means, scaled means and maxima of its channels.
+/// Features of a position after the pooling of a head: mean, scaled mean and maximum per channel.
 pub const POOLED: usize = 3 * HEAD_CHANNELS;
-/// Planes into which the dynamics of a residual MuZero network map an action.
+/// Planes that represent an action in the dynamics of a residual MuZero network.
 pub const ACTION_PLANES: usize = 4;
-/// Units of the hidden layer of the value head.
+/// Hidden units of the value head.
 pub const VALUE_HIDDEN: usize = 64;
-/// Units of the LSTM that predicts value prefixes: as many as it has inputs, the hidden units of the reward head.
+/// Units of the LSTM for value prefixes, equal to the hidden units of the reward head.
 pub const MEMORY_UNITS: usize = 64;
-/// The steps after which that LSTM begins again with an empty memory (Ye et al. 2021).
+/// Steps after which that LSTM restarts with an empty memory (Ye et al. 2021).
 pub const PREFIX_HORIZON: usize = 5;
-/// The ε that a norm adds to variances under the square root.
+/// ε that a norm adds to variances under the square root.
 pub const NORM_EPSILON: f64 = 1e-5;
-/// Channels of a group of a group norm, which Wu and He (2018, table 3) found best.
+/// Channels per group of a group norm, the best choice in Wu and He (2018, table 3).
 pub const GROUP_CHANNELS: usize = 16;
 /// The third block, the sixth and so on have global pooling.
 const POOLING_PERIOD: usize = 3;

@@ -1,7 +1,9 @@
-/// Returns s = (√cells − 14) / 10, the factor of the scaled means of a pooled head (KataGo; Wu 2019, section 3.3).
+/// Returns s = (√cells − 14) / 10, the multiplier of the scaled means of a pooled head (KataGo; Wu 2019, section
+/// 3.3).
 ///
-/// With means and scaled means a linear function of the inputs can grow with the side of the board. A sum over the
-/// cells of boards of all sizes it is not: that needs s² too, which the value head of KataGo has in place of maxima.
+/// With means and scaled means a linear function of the inputs can grow with the side of the board. It cannot
+/// represent a sum over the cells for every board size: that needs s² too, which the value head of KataGo has in
+/// place of maxima.
 #[must_use]
 pub fn mean_scale(cells: usize) -> f64 {
     ((cells as f64).sqrt() - 14.0) / 10.0

@@ -1,25 +1,24 @@
-//! The arithmetic of attention between products: scores of pairs of cells, the shares that they become, and sums with
-//! these weights.
+//! Attention arithmetic between the products: scores of pairs of cells, the resulting shares, and weighted sums.
 //!
 //! As with [`activation`](crate::activation), the functions are inlined into the loops of kernels, where the compiler
-//! turns them into the vectors of the instructions for which a loop is compiled.
+//! vectorises them with the instructions of the surrounding code.
 
 use crate::activation::exp;
 
-/// Numbers that are multiplied at once.
+/// Numbers per vector operation.
 pub const LANES: usize = 16;
 
-/// Sixteen numbers.
+/// One vector of numbers.
 pub type Lanes = [f32; LANES];
 
-/// Rows `[cells, D]` with sixteen cells in the lanes: their products with a vector of D are numbers by cell.
+/// Rows `[cells, D]` with sixteen cells in the lanes: products with a vector `[D]` are numbers by cell.
 #[derive(Debug, Clone, Default)]
 pub struct ByCell {
     /// `[cells / 16, D]`.
     packed: Vec<Lanes>,
 }
 
-/// Rows `[cells, D]` with sixteen channels in the lanes: their sum with a weight for each cell is D numbers.
+/// Rows `[cells, D]` with sixteen channels in the lanes: a weighted sum over the cells is `[D]`.
 #[derive(Debug, Clone, Default)]
 pub struct ByChannel {
     /// `[D / 16, cells]`.
@@ -27,7 +26,7 @@ pub struct ByChannel {
 }
 
 impl ByCell {
-    /// Packs rows that begin `stride` numbers apart. The memory of rows that were packed before is used again.
+    /// Packs rows that start `stride` numbers apart, in the memory of previously packed rows.
     #[inline(always)]
     pub fn pack(&mut self, [cells, channels]: [usize; 2], rows: &[f32], stride: usize) {
         self.packed.clear();
@@ -46,8 +45,8 @@ impl ByCell {
         }
     }
 
-    /// Writes the shares that all cells have in the one with this query, the softmax of `scale · q · k + pair`: the
-    /// rows are keys, `pairs` has a number for each cell.
+    /// Writes the shares of all cells for a query, the softmax of `scale · q · k + pair`: the rows are keys, and
+    /// `pairs` has one number per cell.
     #[inline(always)]
     pub fn shares(&self, query: &[f32], pairs: &[f32], scale: f32, shares: &mut [Lanes]) {
         self.with_each(query, shares);
@@ -58,7 +57,7 @@ impl ByCell {
 }
 
 impl ByChannel {
-    /// Packs rows as [`ByCell::pack`] does.
+    /// Packs rows like [`ByCell::pack`].
     #[inline(always)]
     pub fn pack(&mut self, [cells, channels]: [usize; 2], rows: &[f32], stride: usize) {
         self.packed.clear();
@@ -71,7 +70,7 @@ impl ByChannel {
         }
     }
 
-    /// Writes `scale` times the sum of the rows with these weights, `[D]`.
+    /// Writes `scale` times the weighted sum of the rows, `[D]`.
     #[inline(always)]
     pub fn weighted(&self, weights: &[f32], scale: f32, to: &mut [f32]) {
         for (rows, to) in self.packed.chunks_exact(weights.len()).zip(to.chunks_mut(LANES)) {
@@ -81,10 +80,10 @@ impl ByChannel {
     }
 }
 
-/// The sum of rows with weights.
+/// Returns the weighted sum of rows.
 #[inline(always)]
 fn sum(weights: &[f32], rows: &[Lanes]) -> Lanes {
-    // Two sums that do not wait for each other.
+    // Two independent sums, which do not wait for each other.
     let mut sums = [[0.0; LANES]; 2];
     let ((pairs, rest), (row_pairs, last)) = (weights.as_chunks::<2>(), rows.as_chunks::<2>());
     for (weights, rows) in pairs.iter().zip(row_pairs) {
@@ -108,7 +107,7 @@ pub fn add(to: &mut Lanes, weight: f32, row: &Lanes) {
     }
 }
 
-/// Turns scores into shares. NaN stays NaN, and so does what an infinity makes of them.
+/// Turns scores into shares. NaN stays NaN, and infinite scores may give NaN.
 #[inline(always)]
 fn soften(scores: &mut [f32]) {
     let mut most = [f32::NEG_INFINITY; LANES];
@@ -141,7 +140,7 @@ mod tests {
             let stride = channels + 3;
             let (rows, query, pairs) = (numbers(cells * stride), numbers(channels), numbers(cells));
             let (mut keys, mut values) = (ByCell::default(), ByChannel::default());
-            // What was packed before leaves nothing behind.
+            // Previously packed rows must not affect the result.
             keys.pack([50, 7], &[9.0; 350], 7);
             values.pack([50, 7], &[9.0; 350], 7);
             keys.pack([cells, channels], &rows, stride);

@@ -134,7 +134,7 @@ fn attention_blocks_stand_behind_the_residual_ones_and_count_pairs_of_cells() {
     assert_eq!(tensors.len(), 13);
     let without = Architecture { design: Design::default(), ..architecture.clone() };
     let added = layers.multiply_adds() - Layers::new(&without).unwrap().multiply_adds();
-    // Four matrices of C · C, two of 2 C · C, and each pair of cells once for its score and once for its sum.
+    // Four C · C matrices, two 2 C · C matrices, and two products for each pair of cells: score and sum.
     assert_eq!(added, 2 * (12 * (8 * 16 * 16) + 2 * 12 * 12 * 16));
     for (heads, reason) in [(3, "3 does not divide 16"), (0, "of 0 heads")] {
         let uneven = Design { attention_heads: heads, ..design };
