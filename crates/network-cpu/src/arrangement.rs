@@ -2,42 +2,42 @@ use crate::KernelVariant;
 use crate::planes::{Board, Layout, Line, TILE_ROWS};
 use crate::product::Run;
 
-/// The most bytes of activations of a pass, so that they stay in the second-level cache beside the weights that are
-/// read.
+/// Maximum activation bytes of a pass, so that they stay in the second-level cache next to the weights being read.
 const PASS_BYTES: usize = 384 << 10;
-/// [`PASS_BYTES`] of a pass whose positions are interleaved: its activations only have to stay in the cache themselves.
+/// The same for interleaved positions, where only the activations have to stay in the cache.
 const TOGETHER_BYTES: usize = 896 << 10;
-/// Positions of a pass: at least a few, so that weights which do not fit the cache are read once for all of them.
+/// Positions of a pass: at least a few, so that weights that exceed the cache are read once for several positions.
 const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
-/// The least number of positions whose features are collected for the layers of the heads.
+/// Minimum number of positions to collect features for the head layers.
 const FEATURES: usize = TILE_ROWS;
-/// The number of positions from which on sixteen interleaved ones take less time than separate ones.
+/// Number of positions from which sixteen interleaved positions take less time than separate ones.
 const TOGETHER_FROM: usize = 12;
 
-/// A memory layout of the positions of a pass, and the runs of cells that a path multiplies.
+/// Memory layout of the positions in a pass, with the runs of cells that a path multiplies.
 #[derive(Debug)]
 pub(crate) struct Arrangement {
     pub(crate) layout: Layout,
-    /// The layout of the features in front of the layers of the heads, whose weights are read once for all of them.
+    /// Layout of the features before the head layers, with weights that are read once for all positions.
     pub(crate) features: Layout,
-    /// The runs for layers that stay in floating point.
+    /// Runs for layers in floating point.
     cells: Vec<Run>,
-    /// The runs for the convolutions of the blocks.
+    /// Runs for the convolutions of the blocks.
     block_cells: Vec<Run>,
 }
 
-/// Some positions of a batch that pass through the network together.
+/// Positions of a batch that pass through the network together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
-    /// The index of its arrangement.
+    /// Index of the arrangement.
     pub(crate) arrangement: usize,
-    /// The first position of the batch.
+    /// First position within the batch.
     pub(crate) first: usize,
     pub(crate) positions: usize,
 }
 
 impl Arrangement {
-    /// The arrangements of a path, that of the most positions first; the last takes any number of positions.
+    /// Returns the arrangements of a path, the one for the most positions first; the last takes any number of
+    /// positions.
     pub(crate) fn of(path: KernelVariant, board: Board, channels: usize) -> Vec<Self> {
         let blocks = path.base().packing().format.lines(channels);
         let side_by_side = Layout::together(board, TILE_ROWS);
@@ -56,7 +56,7 @@ impl Arrangement {
         Self { layout, features, cells: path.base().cells(layout), block_cells: path.cells(layout) }
     }
 
-    /// Splits a number of positions into passes, each of at most as many as the features of its arrangement hold.
+    /// Splits a number of positions into passes, each at most as large as the features of the arrangement.
     pub(crate) fn passes(all: &[Self], positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
         let mut first = 0;
         std::iter::from_fn(move || {
@@ -69,33 +69,33 @@ impl Arrangement {
         })
     }
 
-    /// The least number of positions for which it is used.
+    /// Returns the minimum number of positions for this arrangement.
     fn least(&self) -> usize {
         if self.layout.together > 1 { TOGETHER_FROM } else { 1 }
     }
 
-    /// Splits a number of positions into the parts that pass through the convolutions together.
+    /// Splits a number of positions into parts that pass through the convolutions together.
     pub(crate) fn parts(&self, positions: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let most = self.layout.positions;
         (0..positions).step_by(most).map(move |first| first..positions.min(first + most))
     }
 
-    /// The runs of the cells of the first positions, for layers that stay in floating point.
+    /// Returns the runs of the first positions' cells, for layers in floating point.
     pub(crate) fn cells(&self, positions: usize) -> &[Run] {
         self.first(&self.cells, positions)
     }
 
-    /// The runs of the cells of the first positions, for the convolutions of the blocks.
+    /// Returns the runs of the first positions' cells, for the convolutions of the blocks.
     pub(crate) fn block_cells(&self, positions: usize) -> &[Run] {
         self.first(&self.block_cells, positions)
     }
 
-    /// The rows of the first positions in the features, a row being a position.
+    /// Returns the rows of the first positions in the features; a row is a position.
     pub(crate) fn rows(&self, positions: usize) -> Run {
         Run::new(self.features.index(0, 0, 0), positions, self.features.line(1, 0))
     }
 
-    /// The runs of the first positions, among `runs`.
+    /// Returns the runs of the first positions, out of `runs`.
     fn first<'a>(&self, runs: &'a [Run], positions: usize) -> &'a [Run] {
         let Layout { positions: all, together, .. } = self.layout;
         // Interleaved positions are always computed together.

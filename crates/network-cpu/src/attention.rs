@@ -1,7 +1,7 @@
-//! Attention blocks ([`AttentionBlock`](network::AttentionBlock)) behind the convolutions of a tower.
+//! Attention blocks ([`AttentionBlock`](network::AttentionBlock)) after the convolutions of a tower.
 //!
-//! The cells of some positions are the rows of matrices, in float32 from the first block to the last; products take
-//! them in the format of the path.
+//! Matrix rows are the cells of a few positions, in float32 from the first block to the last; products take them in
+//! the format of the path.
 
 use network::Activation;
 
@@ -13,17 +13,17 @@ use crate::multiplier::Multiplier;
 use crate::planes::{Board, Layout, Planes};
 use crate::product::{Output, Product, Run};
 
-/// The fewest rows of a product, so that its weights are read once for some of them; positions of more cells are
+/// Minimum rows of a product, so that the weights are read once for several rows; positions with more cells are
 /// computed one by one.
 const ROWS_MIN: usize = 96;
 
-/// The attention blocks of a network, packed.
+/// Packed attention blocks of a network.
 #[derive(Debug)]
 pub(crate) struct Attention {
     path: KernelVariant,
     activation: Activation,
     sizes: Sizes,
-    /// Positions that are computed together.
+    /// Positions computed together.
     positions: usize,
     blocks: Vec<Block>,
 }
@@ -38,26 +38,26 @@ struct Block {
     feed_forward: Product,
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    /// The cells, `[rows, C]`.
+    /// Cells, `[rows, C]`.
     stream: Vec<f32>,
-    /// The inputs of matrices over the channels.
+    /// Inputs of matrices over the channels.
     narrow: Planes,
-    /// The hidden units.
+    /// Hidden units of the feed-forward.
     wide: Planes,
-    /// The outputs of a matrix, `[rows, padded outputs]`.
+    /// Outputs of a matrix, `[rows, padded outputs]`.
     sums: Vec<f32>,
     runs: Vec<Run>,
     shares: Shares,
 }
 
-/// A cell as a board of one.
+/// A cell as a board of one cell.
 const CELL: Board = Board::new(1, 1);
 
 impl Attention {
-    /// Packs the blocks of a network on boards of this many cells.
+    /// Packs the blocks of a network for boards with this many cells.
     pub(crate) fn new(path: KernelVariant, activation: Activation, cells: usize, blocks: &[folded::Attention]) -> Self {
         let product = |dense: &Dense| {
             let Dense { inputs, weight, bias } = dense.clone();
@@ -80,7 +80,7 @@ impl Attention {
         }
     }
 
-    /// All products, in the order in which they are computed.
+    /// Iterates over all products, in order of computation.
     pub(crate) fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         self.blocks
             .iter_mut()
@@ -104,7 +104,7 @@ impl Attention {
         })
     }
 
-    /// Replaces the first channels of the first positions of `planes` by what the blocks compute from them.
+    /// Replaces the first positions' channels in `planes` with the output of the blocks.
     pub(crate) fn compute(
         &self,
         multiplier: &Multiplier,

@@ -1,6 +1,6 @@
-//! What lies between the products of attention blocks.
+//! Arithmetic between the products of attention blocks.
 //!
-//! The functions are plain Rust and are inlined into each path's own functions, as those of `pooling`.
+//! The functions are plain Rust, inlined into separate functions per path, like `pooling`.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::latent::rows::{read, total, write};
 use crate::planes::Planes;
 use crate::product::GROUP;
 
-/// The sizes of attention.
+/// Sizes of attention.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) cells: usize,
@@ -20,17 +20,17 @@ pub(crate) struct Sizes {
     pub(crate) heads: usize,
 }
 
-/// The buffers of the arithmetic between products.
+/// Buffers of the arithmetic between products.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     keys: ByCell,
     values: ByChannel,
     shares: Vec<Lanes>,
-    /// The sums of values of a cell.
+    /// Value sums of a cell.
     sums: Vec<f32>,
 }
 
-/// Copies the first channels of the cells of some positions, `[positions, cells, C]`.
+/// Copies the first channels of the cells of `positions`, `[positions, cells, C]`.
 #[inline(always)]
 pub(crate) fn take_cells(planes: &Planes, positions: Range<usize>, channels: usize, to: &mut [f32]) {
     let (format, block_lines) = (planes.format, planes.layout.block_lines);
@@ -44,7 +44,7 @@ pub(crate) fn take_cells(planes: &Planes, positions: Range<usize>, channels: usi
     }
 }
 
-/// Writes the first channels of the cells of some positions; the inverse of [`take_cells`].
+/// Writes the first channels of all cells of `positions`: the inverse operation to [`take_cells`].
 #[inline(always)]
 pub(crate) fn put_cells(from: &[f32], channels: usize, positions: Range<usize>, planes: &mut Planes) {
     let (format, block_lines) = (planes.format, planes.layout.block_lines);
@@ -58,7 +58,7 @@ pub(crate) fn put_cells(from: &[f32], channels: usize, positions: Range<usize>, 
     }
 }
 
-/// Writes rows `[N, C]` less their mean and divided by their deviation.
+/// Writes rows `[N, C]` minus the mean and divided by the standard deviation.
 #[inline(always)]
 pub(crate) fn standardise(from: &[f32], channels: usize, to: &mut Planes) {
     let (format, first, block_lines) = (to.format, to.index(0, 0, 0), to.layout.block_lines);
@@ -79,7 +79,7 @@ pub(crate) fn standardise(from: &[f32], channels: usize, to: &mut Planes) {
     }
 }
 
-/// Writes the sums of values of queries, keys and values `[positions, cells, padded]`.
+/// Writes the value sums for queries, keys and values `[positions, cells, padded]`.
 #[inline(always)]
 pub(crate) fn attend(sizes: Sizes, pairs: &[f32], qkv: &[f32], padded: usize, with: &mut Shares, to: &mut Planes) {
     let Sizes { cells, channels, heads } = sizes;
@@ -110,7 +110,7 @@ pub(crate) fn attend(sizes: Sizes, pairs: &[f32], qkv: &[f32], padded: usize, wi
     }
 }
 
-/// Adds the first numbers of the rows of a matrix `[N, padded]` to rows `[N, C]`.
+/// Adds the first numbers of matrix rows `[N, padded]` to rows `[N, C]`.
 #[inline(always)]
 pub(crate) fn add_rows(sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
     for (to, sums) in to.chunks_exact_mut(channels).zip(sums.chunks_exact(padded)) {
@@ -118,7 +118,7 @@ pub(crate) fn add_rows(sums: &[f32], padded: usize, channels: usize, to: &mut [f
     }
 }
 
-/// Writes an activation of the rows of a matrix `[N, padded]`, whose columns are groups.
+/// Writes an activation of matrix rows `[N, padded]`, with columns in groups.
 #[inline(always)]
 pub(crate) fn activate_rows<F: Function>(f: F, sums: &[f32], padded: usize, to: &mut Planes) {
     let (format, first, block_lines) = (to.format, to.index(0, 0, 0), to.layout.block_lines);

@@ -1,4 +1,4 @@
-//! Decides whether a version may be computed in a lower precision, by its answers to positions of the run.
+//! Decides whether a version may run in a lower precision, by comparing predictions for positions of the run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use weights::WeightsVersion;
 use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator};
 
-/// The largest drift at which a lower precision is used. Integers of eight bits were measured below 0.0001 nats and at
-/// 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
+/// Maximum drift for a lower precision. 8-bit integers were measured below 0.0001 nats and at 0.008 with trained
+/// weights of Connect Four (`arena/examples/kernel_paths.rs`).
 const DIVERGENCE_MAX: f64 = 0.01;
 const VALUE_MAX: f64 = 0.03;
 
-/// The distance between the answers of two evaluators, on average over positions.
+/// Mean distance between the predictions of two evaluators over positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
     /// Kullback-Leibler divergence of the priors, in nats.
     pub divergence: f64,
-    /// Distance of the values (win − loss).
+    /// Distance between the values (win − loss).
     pub value: f64,
 }
 
 impl Drift {
-    /// Measures the drift between two packings of a version, over at least one position. Weights that give NaN as
-    /// answers have a drift of NaN.
+    /// Measures the drift between two packings of a version, over at least one position. Weights that predict NaN
+    /// have a drift of NaN.
     pub(crate) fn on(positions: &Batch, fine: &Arc<Tower>, coarse: &Arc<Tower>) -> Self {
         let answers = |tower: &Arc<Tower>| {
             let mut predictions = Predictions::new();
@@ -40,10 +40,10 @@ impl Drift {
         }
     }
 
-    /// Computes the drift from answers to the same positions.
+    /// Computes the drift between predictions for the same positions.
     ///
     /// # Panics
-    /// If there are no answers, or the numbers of answers differ.
+    /// If there are no predictions, or the two counts differ.
     #[must_use]
     pub fn between(fine: &Predictions, coarse: &Predictions) -> Self {
         assert!(fine.len() == coarse.len() && !fine.is_empty(), "answers to the same positions, at least one");
@@ -75,11 +75,11 @@ impl fmt::Display for Drift {
     }
 }
 
-/// Calibrates a version on every other position of the sample, and checks it against the same version in floating point
-/// on the others; the inner error is a drift that is too large.
+/// Calibrates a version on every second position of the sample, and checks it against floating point on the rest; the
+/// inner error is a drift that is too large.
 ///
 /// # Errors
-/// Same as [`Tower::new`].
+/// The same as [`Tower::new`].
 pub(crate) fn quantise(
     folded: &Folded,
     path: KernelVariant,

@@ -2,10 +2,11 @@ use weights::{Architecture, Model};
 
 use crate::KernelVariant;
 
-/// Checks that the kernel computes networks of an architecture, of any model.
+/// Checks that the kernel supports an architecture, of any model.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for sizes that this kernel does not take, [`Error::Network`] for those that no backend takes.
+/// [`Error::Unsupported`] for sizes outside this kernel's limits, [`Error::Network`] for sizes outside every
+/// backend's.
 pub fn supports(architecture: &Architecture) -> Result<(), Error> {
     match architecture.model {
         Model::Alphazero => Error::check(architecture),
@@ -21,22 +22,22 @@ pub enum Error {
     /// The kernel does not support the architecture; libtorch may.
     #[error("the CPU kernel does not take {what} of {got}: {expected}")]
     Unsupported {
-        /// The name of the dimension.
+        /// Name of the dimension.
         what: &'static str,
-        /// Its size in the architecture.
+        /// Size in the architecture.
         got: usize,
-        /// The sizes that the kernel computes.
+        /// Sizes that the kernel supports.
         expected: &'static str,
     },
     /// The requested instructions are not available on this machine.
     #[error("the CPU kernel's path {path} is not available: {reason}")]
     Unavailable {
-        /// The path.
+        /// Requested path.
         path: KernelVariant,
-        /// The reason.
+        /// Reason, as the end of the message.
         reason: String,
     },
-    /// The architecture or the bytes are not those of a network.
+    /// The architecture or the bytes are no valid network.
     #[error(transparent)]
     Network(#[from] network::Error),
 }
@@ -48,19 +49,19 @@ impl Error {
         matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })
     }
 
-    /// Checks that the kernel computes AlphaZero networks of an architecture.
+    /// Checks that the kernel supports an AlphaZero architecture.
     pub(crate) fn check(architecture: &Architecture) -> Result<(), Self> {
         network::check(architecture)?;
         Self::check_planes(architecture)
     }
 
-    /// Checks that the kernel computes MuZero networks of an architecture.
+    /// Checks that the kernel supports a MuZero architecture.
     pub(crate) fn check_latent(architecture: &Architecture) -> Result<(), Self> {
         network::LatentLayers::new(architecture)?;
         if network::is_vector(architecture) { Ok(()) } else { Self::check_planes(architecture) }
     }
 
-    /// Checks that the kernel computes residual networks of planes of an architecture.
+    /// Checks that the kernel supports a residual network of planes.
     fn check_planes(architecture: &Architecture) -> Result<(), Self> {
         let unsupported = |what, got, expected| Err(Self::Unsupported { what, got, expected });
         match *architecture {

@@ -8,20 +8,21 @@ use weights::{Architecture, WeightsVersion};
 use crate::tower::{Tower, Workspace};
 use crate::trunk::Stage;
 
-/// The batch size beyond which larger ones gain little: weights are read once for all positions of a pass.
+/// Batch size beyond which larger batches gain little: weights are read once for all positions of a pass.
 const PREFERRED_BATCH: usize = 32;
-/// The most positions of a batch; more are a bug of the caller's configuration.
+/// Maximum positions of a batch; more are a bug in the caller's configuration.
 const MAX_BATCH: usize = 16_384;
 
 /// Evaluates batches with one weights version on this CPU.
 ///
-/// It belongs to one thread and allocates nothing per call; another thread has its own evaluator of the same [`Tower`].
+/// It belongs to one thread and allocates nothing per call; another thread has a separate evaluator of the same
+/// [`Tower`].
 #[derive(Debug)]
 pub struct TowerEvaluator {
     tower: Arc<Tower>,
     workspace: Workspace,
     attributes: Attributes,
-    /// The store of recently evaluated positions, if one is kept.
+    /// Recently evaluated positions, if they are stored.
     pub(crate) recent: Option<Arc<Recent>>,
 }
 
@@ -38,16 +39,16 @@ impl TowerEvaluator {
         Self { workspace: tower.workspace(), tower, attributes, recent: None }
     }
 
-    /// The weights that it evaluates with.
+    /// Returns the packed weights.
     #[must_use]
     pub fn tower(&self) -> &Arc<Tower> {
         &self.tower
     }
 
-    /// Measures each stage of a batch, summed over its passes; `now` is the clock.
+    /// Measures each stage of a batch, summed over all passes; `now` is the clock.
     ///
     /// # Errors
-    /// Same as [`Evaluator::evaluate`], except that numbers which are not finite are accepted.
+    /// The same as [`Evaluator::evaluate`], except that numbers which are not finite are accepted.
     pub fn stages(
         &mut self,
         batch: &Batch,
@@ -103,22 +104,21 @@ impl Evaluator for TowerEvaluator {
 
 /// Positions of a sample: half of them to calibrate on, half to check with.
 pub(crate) const SAMPLE: usize = 256;
-/// One position in this many is taken, so that a sample is spread over many games.
+/// Sampling interval in positions, so that a sample is spread over many games.
 const STRIDE: usize = 16;
 
-/// Positions that the evaluators of a process received recently. In an actor they are those that are sent to the replay
-/// server.
+/// Recent positions of a process's evaluators. In an actor these positions also go to the replay server.
 ///
-/// There is a sample for each shape of observations, that is, for each board that the process evaluates.
+/// There is a sample for each observation shape, that is, for each board that the process evaluates.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Vec<Positions>>);
 
 #[derive(Debug)]
 struct Positions {
-    /// The number of positions evaluated so far.
+    /// Number of positions evaluated so far.
     seen: usize,
     filling: Batch,
-    /// The last complete sample.
+    /// Latest complete sample.
     sample: Option<Batch>,
 }
 
@@ -143,7 +143,7 @@ impl Recent {
         }
     }
 
-    /// The last complete sample of observations of `shape`.
+    /// Returns the latest complete sample with observations of `shape`.
     pub(crate) fn sample(&self, shape: ObservationShape) -> Option<Batch> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().find(|positions| positions.filling.shape() == shape)?.sample.clone()
@@ -156,7 +156,7 @@ impl Positions {
         if self.filling.len() < SAMPLE {
             return;
         }
-        // The memory of the older sample is reused for the next one.
+        // The next sample reuses the memory of the previous one.
         let mut next = self.sample.take().unwrap_or_else(|| Batch::new(batch.shape()));
         next.clear();
         self.sample = Some(std::mem::replace(&mut self.filling, next));

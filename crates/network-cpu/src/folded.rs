@@ -1,48 +1,48 @@
-//! Reads a published network and folds every batch norm into the convolution before it, in float32, and what layer norm
-//! multiplies and adds into the matrix behind it.
+//! Reads a published network. Folds every batch norm into the convolution before it, in float32, and the scale and
+//! shift of layer norms into the matrix after them.
 
 use network::{AttentionBlock, Error, Layer, LayerKind, Layers, NORM_EPSILON, NormKind, Reader, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
-/// A convolution with a bias: weights `[outputs, inputs, taps]`, 9 taps row by row or 1.
+/// A convolution with bias: weights `[outputs, inputs, taps]`, 9 taps row by row or 1.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Affine {
     pub(crate) inputs: usize,
     pub(crate) taps: usize,
     pub(crate) weight: Vec<f32>,
     pub(crate) bias: Vec<f32>,
-    /// A norm of single positions behind it; the bias is then 0.
+    /// Norm of single positions after the convolution; the bias is then 0.
     pub(crate) norm: Option<PositionNorm>,
 }
 
-/// A norm of single positions behind the channels of one convolution or several side by side, as many of each.
+/// Norm of single positions after one convolution, or after several of equal size side by side.
 #[derive(Debug, Clone)]
 pub(crate) struct PositionNorm {
-    /// Whether it is over groups of channels and all cells, or over all channels of a cell.
+    /// Whether the norm is over groups of channels and all cells, rather than over all channels of a cell.
     pub(crate) is_grouped: bool,
-    /// The number of convolutions.
+    /// Number of convolutions.
     pub(crate) convolutions: usize,
-    /// γ.
+    /// Scale γ.
     pub(crate) scale: Vec<f32>,
-    /// β.
+    /// Shift β.
     pub(crate) shift: Vec<f32>,
 }
 
-/// An attention block. What the norms of its input multiply and add is folded into the matrices behind them.
+/// An attention block. Scale and shift of the input norms are folded into the matrices after them.
 #[derive(Debug, Clone)]
 pub(crate) struct Attention {
     pub(crate) heads: usize,
     /// Normed cells `[C]` to queries, keys and values `[3C]`.
     pub(crate) qkv: Dense,
-    /// The numbers of pairs of cells, `[heads, cells, cells]`.
+    /// Position biases of pairs of cells, `[heads, cells, cells]`.
     pub(crate) pairs: Vec<f32>,
-    /// Sums of values `[C]` to what is added to the cells.
+    /// Value sums `[C]` to the residual.
     pub(crate) output: Dense,
     /// Normed cells `[C]` to hidden units.
     pub(crate) hidden: Dense,
-    /// Hidden units to what is added to the cells `[C]`.
+    /// Hidden units to the residual, `[C]`.
     pub(crate) feed_forward: Dense,
 }
 
@@ -54,17 +54,17 @@ pub(crate) struct Dense {
     pub(crate) bias: Vec<f32>,
 }
 
-/// A residual block.
+/// A residual block, with batch norms folded.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
-    /// The 1×1 convolution of a bottleneck to half of the channels.
+    /// 1×1 convolution of a bottleneck, to half of the channels.
     pub(crate) down: Option<Affine>,
     pub(crate) first: Affine,
     pub(crate) second: Affine,
-    /// The 1×1 convolution of a bottleneck to all channels.
+    /// 1×1 convolution of a bottleneck, to all channels.
     pub(crate) up: Option<Affine>,
-    /// Mean and maximum of the first G channels to a bias of the others, `[C − G, 2G]` with the C of the 3×3
-    /// convolutions.
+    /// Mean and maximum of the first G channels to a bias for the remaining channels, `[C − G, 2G]` with the C
+    /// channels of the 3×3 convolutions.
     pub(crate) pooling: Option<Dense>,
     pub(crate) excitation: Option<Excitation>,
 }
@@ -76,24 +76,25 @@ pub(crate) struct Excitation {
     pub(crate) output: Dense,
 }
 
-/// A network with its batch norms folded.
+/// A network with batch norms folded.
 #[derive(Debug, Clone)]
 pub(crate) struct Folded {
     pub(crate) architecture: Architecture,
-    /// Multiply-adds of one position, as [`Layers::multiply_adds`] counts them.
+    /// Multiply-adds per position, as counted by [`Layers::multiply_adds`].
     pub(crate) multiply_adds: usize,
     pub(crate) stem: Affine,
     pub(crate) blocks: Vec<Block>,
     pub(crate) attention: Vec<Attention>,
-    /// Both heads' convolutions, the policy's channels first.
+    /// Convolutions of both heads, with the policy's channels first.
     pub(crate) heads: Affine,
-    /// Features `[cells, 32]` to logits `[A]`; with pooled heads those of a cell `[32]` to logits of its actions `[k]`.
+    /// Features `[cells, 32]` to logits `[A]`; with pooled heads the features of a cell `[32]` to the cell's logits
+    /// `[k]`.
     pub(crate) policy: Dense,
-    /// Pooled features `[96]` to logits of the actions that belong to no cell; only with pooled heads.
+    /// Pooled features `[96]` to logits of actions that belong to no cell; only with pooled heads.
     pub(crate) rest: Option<Dense>,
-    /// Features `[cells, 32]`, or pooled ones `[96]`, to hidden units `[64]`.
+    /// Features `[cells, 32]`, or pooled features `[96]`, to hidden units `[64]`.
     pub(crate) hidden: Dense,
-    /// Hidden units `[64]` to logits of a win, a draw and a loss.
+    /// Hidden units `[64]` to logits of win, draw and loss.
     pub(crate) value: Dense,
 }
 
@@ -111,10 +112,10 @@ impl Folded {
         Ok(folded)
     }
 
-    /// A network of random weights, for checks: activations stay of the order of one.
+    /// Creates a network with random weights, for checks; activations stay of the order of one.
     ///
     /// # Errors
-    /// [`Error::Architecture`] for a size out of range.
+    /// [`Error::Architecture`] for a size that is out of range.
     pub(crate) fn random(architecture: &Architecture, seed: u64) -> Result<Self, Error> {
         let layers = Layers::new(architecture)?;
         Self::build(architecture, &layers, &mut Source::Random(Box::new(ChaCha8Rng::seed_from_u64(seed))))
@@ -188,7 +189,7 @@ impl Block {
     }
 }
 
-/// A matrix without bias and the layer norm after it: weights `[outputs, inputs]`, γ and β `[outputs]`.
+/// A matrix without bias, followed by layer norm: weights `[outputs, inputs]`, γ and β `[outputs]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Normed {
     pub(crate) inputs: usize,
@@ -197,14 +198,14 @@ pub(crate) struct Normed {
     pub(crate) shift: Vec<f32>,
 }
 
-/// The source of weights.
+/// Source of weights.
 pub(crate) enum Source<'a, 'b> {
     File(&'a mut Reader<'b>),
     Random(Box<ChaCha8Rng>),
 }
 
 impl Source<'_, '_> {
-    /// A convolution with its norm, a batch norm folded in by the rule of [`LayerKind::Convolution`].
+    /// Returns a convolution with the norm; a batch norm is folded in as described in [`LayerKind::Convolution`].
     pub(crate) fn convolution(&mut self, layer: &Layer) -> Result<Affine, Error> {
         let &Layer { inputs, outputs, kind, .. } = layer;
         let LayerKind::Convolution { side, norm } = kind else { unreachable!("the layer is a convolution") };
@@ -236,7 +237,7 @@ impl Source<'_, '_> {
         Ok(Affine { inputs, taps, weight, bias, norm: None })
     }
 
-    /// The weights of a layer.
+    /// Returns the weights of a layer.
     fn weights(&mut self, layer: &Layer, role: Role, fan_in: usize) -> Result<Vec<f32>, Error> {
         match self {
             Self::Random(rng) => Ok(random(rng, layer.outputs * fan_in, fan_in)),
@@ -244,7 +245,7 @@ impl Source<'_, '_> {
         }
     }
 
-    /// γ and β of a norm over `channels`.
+    /// Returns γ and β of a norm over `channels`.
     fn norm(&mut self, layer: &Layer, channels: usize) -> Result<[Vec<f32>; 2], Error> {
         Ok(match self {
             Self::Random(rng) => {
@@ -258,7 +259,7 @@ impl Source<'_, '_> {
         })
     }
 
-    /// A layer of [`LayerKind::PreNormed`]: with W of the matrix, γ and β, `W' = W γ` and `b' = b + W β`.
+    /// Returns a layer of [`LayerKind::PreNormed`]: with matrix W, γ and β, `W' = W γ` and `b' = b + W β`.
     fn pre_normed(&mut self, layer: &Layer) -> Result<Dense, Error> {
         let mut dense = self.dense(layer)?;
         let [scale, shift] = self.norm(layer, layer.inputs)?;
@@ -269,7 +270,7 @@ impl Source<'_, '_> {
         Ok(dense)
     }
 
-    /// The numbers by head and offset.
+    /// Returns the position biases by head and offset.
     fn offsets(&mut self, layer: &Layer) -> Result<Vec<f32>, Error> {
         match self {
             Self::Random(rng) => Ok(random(rng, layer.outputs * layer.inputs, 3)),
@@ -288,7 +289,7 @@ impl Source<'_, '_> {
         Ok(Dense { inputs, weight, bias })
     }
 
-    /// A layer of [`LayerKind::Dense`].
+    /// Returns a layer of [`LayerKind::Dense`].
     pub(crate) fn normed(&mut self, layer: &Layer) -> Result<Normed, Error> {
         let &Layer { inputs, outputs, .. } = layer;
         let reader = match self {
@@ -309,7 +310,7 @@ impl Source<'_, '_> {
     }
 }
 
-/// Draws numbers uniformly within `√(3 / fan-in)`: a residual tower preserves their variance.
+/// Draws numbers uniformly within `√(3 / fan-in)`, which preserves the variance through a residual tower.
 fn random(rng: &mut ChaCha8Rng, len: usize, fan_in: usize) -> Vec<f32> {
     let bound = (3.0 / fan_in as f32).sqrt();
     (0..len).map(|_| rng.random_range(-bound..bound)).collect()

@@ -1,4 +1,4 @@
-//! The layers behind the convolutions of both heads: matrices of the features of all cells, or pooled heads.
+//! Layers after the convolutions of both heads: matrices over the features of all cells, or pooled heads.
 
 use network::activation::Function as _;
 use network::{Activation, HEAD_CHANNELS, VALUE_HIDDEN, mean_scale, with_function};
@@ -13,7 +13,7 @@ use crate::planes::{Board, Layout, Planes};
 use crate::pooling::PooledMatrices;
 use crate::product::{Output, Product, Run};
 
-/// The layers from the features of both heads to policy logits and the hidden units of the value, packed.
+/// Packed layers from the features of both heads to policy logits and the hidden units of the value.
 #[derive(Debug)]
 pub(crate) struct HeadLayers {
     activation: Activation,
@@ -23,7 +23,7 @@ pub(crate) struct HeadLayers {
 
 #[derive(Debug)]
 enum Kind {
-    /// Matrices of the features of all cells.
+    /// Matrices over the features of all cells.
     Flattened {
         policy: Product,
         hidden: Product,
@@ -31,30 +31,30 @@ enum Kind {
     Pooled(Pooled),
 }
 
-/// The layers of pooled heads, by the formulas of [`network::Layers`].
+/// Layers of pooled heads, as defined in [`network::Layers`].
 #[derive(Debug)]
 struct Pooled {
     path: KernelVariant,
-    /// The features of a cell to the logits of its k actions.
+    /// Features of a cell to the logits of the cell's k actions.
     policy: Product,
-    /// k.
+    /// k, the actions per cell.
     of_cell: usize,
     matrices: PooledMatrices,
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     /// Policy logits, `[positions, stride]`.
     policy: Vec<f32>,
-    /// At least the number of actions.
+    /// Row length, at least the number of actions.
     stride: usize,
     /// Hidden units of the value, `[positions, 64]`.
     hidden: Vec<f32>,
-    /// Logits of the actions of each pixel, of a position or of interleaved ones, `[pixels, padded k]`; of pooled heads
-    /// only.
+    /// Action logits of each pixel, for one position or for interleaved positions, `[pixels, padded k]`; with pooled
+    /// heads only.
     pixels: Vec<f32>,
-    /// Those pixels in the features.
+    /// Runs of the same pixels in the features.
     runs: Vec<Run>,
 }
 
@@ -82,7 +82,7 @@ impl HeadLayers {
         Self { activation: design.activation, actions: folded.architecture.actions, kind }
     }
 
-    /// All products, in the order in which they are computed.
+    /// Iterates over all products, in order of computation.
     pub(crate) fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let (policy, hidden) = match &mut self.kind {
             Kind::Flattened { policy, hidden } => (policy, Some(hidden)),
@@ -110,7 +110,7 @@ impl HeadLayers {
         }
     }
 
-    /// Computes the first positions of the features of an arrangement.
+    /// Computes the layers for the first positions in the features of an arrangement.
     pub(crate) fn compute(
         &self,
         multiplier: &Multiplier,
@@ -149,7 +149,7 @@ impl Pooled {
         let Buffers { policy, stride, hidden, pixels, runs } = buffers;
         let Layout { board, together, .. } = features.layout;
         for first in (0..positions).step_by(together) {
-            // Border pixels are multiplied too, so that the rows are adjacent; their logits are not read.
+            // Border pixels are multiplied too, so that the rows are adjacent; the resulting logits are not read.
             let line = features.index(0, first, 0);
             take_lines(self.path, line..line + together * board.pixels(), runs);
             multiplier.multiply(&self.policy, features, runs, Output::Matrix { values: pixels, relu: false }, None);
@@ -165,7 +165,7 @@ impl Pooled {
     }
 }
 
-/// Copies the first `of_cell` numbers of some rows of a matrix `[rows, padded]`.
+/// Copies the first `of_cell` numbers of matrix rows `[rows, padded]`.
 fn take_logits(matrix: &[f32], padded: usize, rows: impl Iterator<Item = usize>, of_cell: usize, logits: &mut [f32]) {
     for (row, logits) in rows.zip(logits.chunks_exact_mut(of_cell)) {
         logits.copy_from_slice(&matrix[row * padded..][..of_cell]);
@@ -173,12 +173,12 @@ fn take_logits(matrix: &[f32], padded: usize, rows: impl Iterator<Item = usize>,
 }
 
 impl Buffers {
-    /// Policy logits of a position, and those that pad them.
+    /// Returns the policy logits of a position, with padding.
     pub(crate) fn policy(&self, position: usize) -> &[f32] {
         &self.policy[position * self.stride..][..self.stride]
     }
 
-    /// Hidden units of the value of a position.
+    /// Returns the hidden value units of a position.
     pub(crate) fn hidden(&self, position: usize) -> &[f32] {
         &self.hidden[position * VALUE_HIDDEN..][..VALUE_HIDDEN]
     }

@@ -1,4 +1,4 @@
-//! The choice of integers where a precision is not named: only where they are clearly faster than floating point.
+//! Choice of integers without a configured precision: only if they are clearly faster than floating point.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,34 +8,34 @@ use weights::{Architecture, WeightsVersion};
 
 use crate::{KernelVariant, Tower, TowerEvaluator};
 
-/// The speed-up over floating point from which on integers are used unasked: less is not worth their rounding.
+/// Minimum speed-up over floating point to use integers unasked; less is not worth the rounding.
 pub const INTEGERS_SPEEDUP_MIN: f64 = 1.25;
 
-/// Positions of a measured evaluation, two batches of a size beyond which larger ones gain little.
+/// Positions of a measured evaluation: two batches of the preferred size.
 const POSITIONS: usize = 64;
-/// Evaluations of each, in turns, of which the fastest counts: other load then distorts the ratio less.
+/// Alternating evaluations of each path; the fastest counts, so that other load distorts the ratio less.
 const TURNS: usize = 7;
 
-/// A path of integers that is tried beside floating point.
+/// An integer path to try against floating point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IntegerTrial {
     pub(crate) path: KernelVariant,
-    /// The clock that both are measured by.
+    /// Clock for both measurements.
     pub(crate) now: fn() -> Instant,
 }
 
-/// The speed-up that was measured for a network.
+/// Measured speed-up for a network.
 #[derive(Debug, Clone)]
 pub(crate) struct SpeedUp {
     architecture: Architecture,
-    /// The path in floating point.
+    /// Floating-point path of the measurement.
     float: KernelVariant,
-    /// The evaluations/s in integers over those in floating point.
+    /// Evaluations/s in integers divided by evaluations/s in floating point.
     pub(crate) ratio: f64,
 }
 
 impl SpeedUp {
-    /// Returns whether it was measured for this network and path.
+    /// Returns whether the measurement was for this network and path.
     pub(crate) fn is_of(&self, float: &Tower) -> bool {
         self.architecture == *float.architecture() && self.float == float.path()
     }
@@ -47,7 +47,7 @@ impl SpeedUp {
 }
 
 impl IntegerTrial {
-    /// Measures the same weights in both, with some positions of a sample.
+    /// Measures the same weights on both paths, with positions of a sample.
     pub(crate) fn measure(self, float: &Arc<Tower>, integers: &Arc<Tower>, sample: &Batch) -> SpeedUp {
         let mut positions = Batch::new(sample.shape());
         for index in 0..sample.len().min(POSITIONS) {

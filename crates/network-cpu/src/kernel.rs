@@ -13,14 +13,14 @@ use crate::integer_trial::{IntegerTrial, SpeedUp};
 use crate::tower::INTEGERS_TAKE;
 use crate::{Drift, Error, KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator, latent, reference};
 
-/// The preferred engine on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
+/// Preferred engine on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KernelPreference {
-    /// The fastest engine that supports the network.
+    /// Fastest engine that supports the network.
     #[default]
     Auto,
-    /// The engine of libtorch.
+    /// The libtorch engine: no kernel is built.
     Libtorch,
     /// This variant of the kernel and no other.
     Only(KernelVariant),
@@ -29,7 +29,7 @@ pub enum KernelPreference {
 inference::configured_as_text!(KernelPreference);
 
 impl KernelPreference {
-    /// Builds the kernel for this preference, `None` for libtorch; `now` is the clock that variants are compared by.
+    /// Builds the kernel for this preference, `None` for libtorch; `now` is the clock to compare variants with.
     #[must_use]
     pub fn kernel(self, precision: PrecisionPreference, now: &mut dyn FnMut() -> Instant) -> Option<Kernel> {
         match self {
@@ -61,7 +61,7 @@ impl std::str::FromStr for KernelPreference {
         match text {
             "auto" => Ok(Self::Auto),
             "libtorch" => Ok(Self::Libtorch),
-            // Integers are selected as a precision: they need a floating-point variant beside them.
+            // Integers are selected as a precision: they need a floating-point variant next to them.
             _ => KernelVariant::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
                 let paths = KernelVariant::ALL.map(KernelVariant::name).join(", ");
                 format!("`{text}` is not a CPU kernel: expected auto, libtorch, {paths}")
@@ -70,52 +70,52 @@ impl std::str::FromStr for KernelPreference {
     }
 }
 
-/// The fewest units of a dense network that is computed in bfloat16 where float32 is allowed too. Narrower ones gain a
-/// fifth at most (`zerofleet bench muzero`), and the rounding of few units is averaged least.
+/// Minimum units of a dense network in bfloat16 if float32 is allowed too. Narrower networks gain a fifth at most
+/// (`zerofleet bench muzero`), and rounding errors average out least over few units.
 const BF16_UNITS_MIN: usize = 128;
 
-/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once,
-/// both for each board.
+/// Builds evaluators for the threads of a process. For each board the variant is chosen once, and each weights
+/// version is packed once.
 ///
-/// If integers are allowed, each version is calibrated and checked on positions that its evaluators received recently,
-/// and evaluated in floating point until there are such positions, or if the check fails. An
-/// [`adaptive`](Self::adaptive) kernel checks bfloat16 in the same way, against float32.
+/// If integers are allowed, each version is calibrated and checked on recently evaluated positions. It is evaluated
+/// in floating point until there are such positions, and if the check fails. An [`adaptive`](Self::adaptive) kernel
+/// checks bfloat16 in the same way, against float32.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The floating-point paths to try, in their order.
+    /// Floating-point paths to try, in order.
     paths: Vec<KernelVariant>,
-    /// The path of integers to use.
+    /// Integer path to use.
     int8: Option<KernelVariant>,
-    /// The path of integers to use if it is faster than floating point.
+    /// Integer path to use if it is faster than floating point.
     trial: Option<IntegerTrial>,
-    /// The positions to check a lower precision on.
+    /// Positions for checking a lower precision.
     recent: Option<Arc<Recent>>,
-    /// What is packed of the last network, for each board that it was packed for; that of the last version at the end.
+    /// Packed forms of the last network, one per board; the last packed version is at the end.
     packed: Mutex<Vec<Packed>>,
     latent: Mutex<PackedLatent>,
 }
 
-/// The same as [`Packed`] for MuZero networks, which are of one board.
+/// The same as [`Packed`] for MuZero networks, which have one board.
 #[derive(Debug, Default)]
 struct PackedLatent {
     choice: Option<(Architecture, ChosenVariant)>,
     version: Option<(Digest, Arc<LatentNetwork>)>,
 }
 
-/// A network on one board: a path is chosen and the bytes of a version are packed for each board.
+/// A network on one board: each board has a separate path choice and packed version.
 #[derive(Debug, Clone)]
 struct Packed {
     architecture: Architecture,
-    /// The choice of a floating-point path.
+    /// Chosen floating-point path.
     choice: Option<ChosenVariant>,
-    /// The last version, its packed weights, and the path that computes it.
+    /// Last version: digest, packed weights, and the path in use.
     version: Option<(Digest, Arc<Tower>, ChosenVariant)>,
-    /// What a trial of integers measured last.
+    /// Latest measurement of an integer trial.
     speed_up: Option<SpeedUp>,
 }
 
 impl Packed {
-    /// Returns whether it is of the same network as an architecture, but of another board.
+    /// Returns whether the network is the same as an architecture's, on another board.
     fn is_of_another_board(&self, architecture: &Architecture) -> bool {
         self.architecture != *architecture
             && self.architecture.on(architecture.board()).is_ok_and(|on_board| on_board == *architecture)
@@ -123,8 +123,9 @@ impl Packed {
 }
 
 impl Kernel {
-    /// Creates a kernel that uses the first of `paths` that works, and integers if one of `paths` multiplies integers
-    /// or `precision` is int8. If all `paths` multiply integers, every floating-point path may be used beside them.
+    /// Creates a kernel that uses the first working path of `paths`. It uses integers if one of `paths` multiplies
+    /// integers or `precision` is int8. If all `paths` multiply integers, any floating-point path may be used
+    /// alongside.
     #[must_use]
     pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
@@ -138,7 +139,7 @@ impl Kernel {
     }
 
     /// Makes the kernel check bfloat16 against float32 on recent positions with every new version, and evaluate a
-    /// version that drifts in float32. This is for callers that evaluate the positions of a run: the answers of a
+    /// version that drifts in float32. This is for callers that evaluate the positions of a run: the predictions of a
     /// version depend on earlier positions.
     #[must_use]
     pub fn adaptive(mut self) -> Self {
@@ -146,9 +147,9 @@ impl Kernel {
         self
     }
 
-    /// Makes the kernel multiply integers with `path` where they are [`INTEGERS_SPEEDUP_MIN`] times as fast as floating
-    /// point, measured with each network by the clock `now` once there are recent positions, and agree with it. For the
-    /// callers of [`adaptive`](Self::adaptive), which this includes.
+    /// Makes the kernel multiply integers with `path` if they agree with floating point and are
+    /// [`INTEGERS_SPEEDUP_MIN`] times as fast, measured per network by the clock `now` once there are recent
+    /// positions. For the callers of [`adaptive`](Self::adaptive), which this includes.
     ///
     /// [`INTEGERS_SPEEDUP_MIN`]: crate::INTEGERS_SPEEDUP_MIN
     #[must_use]
@@ -160,10 +161,10 @@ impl Kernel {
     /// Builds an evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// Same as [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed,
-    /// and so does [`Error::Unavailable`].
+    /// The same as [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is
+    /// needed, and so does [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
-        // The state is consistent even if another thread panicked: it changes once all has succeeded.
+        // The state is consistent even if another thread panicked: it changes only after everything has succeeded.
         let mut all = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         let architecture = &manifest.architecture;
         let new = || Packed { architecture: architecture.clone(), choice: None, version: None, speed_up: None };
@@ -185,12 +186,12 @@ impl Kernel {
         Ok(evaluator)
     }
 
-    /// Builds an evaluator of a published version of a MuZero network for one thread.
+    /// Builds an evaluator of a published MuZero version for one thread.
     ///
     /// It computes in floating point; bfloat16 is not checked against float32.
     ///
     /// # Errors
-    /// Same as [`choose_latent_variant`] and [`LatentNetwork::new`]: [`Error::Unsupported`] means that another
+    /// The same as [`choose_latent_variant`] and [`LatentNetwork::new`]: [`Error::Unsupported`] means that another
     /// evaluator is needed, and so does [`Error::Unavailable`].
     pub fn latent_evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LatentEvaluator, Error> {
         // The state is consistent even if another thread panicked: each part is assigned at once.
@@ -218,14 +219,14 @@ impl Kernel {
         Ok(LatentEvaluator::new(network, manifest.version))
     }
 
-    /// The path of the last version of a MuZero network, and the reason for it; `None` before the first.
+    /// Returns the path of the last MuZero version, with the reason; `None` before the first.
     #[must_use]
     pub fn chosen_latent(&self) -> Option<ChosenVariant> {
         let packed = self.latent.lock().unwrap_or_else(PoisonError::into_inner);
         packed.choice.as_ref().filter(|_| packed.version.is_some()).map(|(_, chosen)| chosen.clone())
     }
 
-    /// The path of the last version, and the reason for it; `None` before the first.
+    /// Returns the path of the last version, with the reason; `None` before the first.
     #[must_use]
     pub fn chosen(&self) -> Option<ChosenVariant> {
         let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +255,7 @@ impl Kernel {
         }
     }
 
-    /// Returns a version in integers as soon as there is a sample, if its answers agree with floating point.
+    /// Returns a version in integers once there is a sample, if the predictions agree with floating point.
     fn integers(
         &self,
         folded: &Folded,
@@ -282,7 +283,7 @@ impl Kernel {
         }
     }
 
-    /// Returns a version in integers if these are worth it for its network.
+    /// Returns a version in integers if they are worth it for the network.
     fn tried(
         &self,
         packed: &mut Packed,
@@ -314,8 +315,8 @@ impl Kernel {
         }
     }
 
-    /// Returns a version in bfloat16 if its answers agree with float32, else in float32. If only bfloat16 is allowed,
-    /// the version remains in bfloat16.
+    /// Returns a version in bfloat16 if the predictions agree with float32, otherwise in float32. If only bfloat16 is
+    /// allowed, the version remains in bfloat16.
     fn checked(
         &self,
         folded: &Folded,
@@ -335,10 +336,10 @@ impl Kernel {
     }
 }
 
-/// A path and the reason why it was chosen.
+/// A path with the reason for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenVariant {
-    /// The chosen path.
+    /// Chosen path.
     pub path: KernelVariant,
     /// Human-readable, for example the rejected paths, each with the reason.
     pub reason: String,
@@ -350,15 +351,14 @@ impl std::fmt::Display for ChosenVariant {
     }
 }
 
-/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should make the
-/// same choice.
+/// Minimum speed advantage of a narrower path over a wider one, so that two runs on one machine make the same choice.
 const WORTH_IT: f64 = 1.2;
 
-/// Returns the paths that are available on this machine, ordered by the speed at which they multiply in registers;
-/// `now` is the clock. Of two paths of nearly equal speed the wider comes first. Takes a few milliseconds.
+/// Returns the paths that are available on this machine, fastest first by multiplication speed in registers; `now` is
+/// the clock. Of two paths with nearly equal speed the wider comes first. Takes a few milliseconds.
 ///
-/// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that
-/// for float32, in four times the time.
+/// The widest is not always the fastest: on some CPUs a bfloat16 instruction makes twice the products of a float32
+/// instruction in four times the time.
 #[must_use]
 pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<KernelVariant> {
     let available = KernelVariant::ALL.into_iter().filter(|path| path.is_available());
@@ -377,7 +377,7 @@ fn speed(path: KernelVariant, now: &mut dyn FnMut() -> Instant) -> f64 {
     (0..TURNS).map(turn).fold(0.0, f64::max)
 }
 
-/// Sorts paths, given with their speeds and the widest first, into the order to try them in.
+/// Sorts paths with speeds, given widest first, into the order to try.
 fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
     let mut ordered = Vec::with_capacity(paths.len());
     while !paths.is_empty() {
@@ -388,8 +388,8 @@ fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
     ordered
 }
 
-/// Returns the first of `paths` that is available on this machine and gives correct answers on a small network with the
-/// same board and parts.
+/// Returns the first path that is available on this machine and computes a small network with the same board and
+/// parts correctly.
 ///
 /// Takes some milliseconds; callers that swap weights versions choose once.
 ///
@@ -402,17 +402,17 @@ pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> R
     first_correct(paths, |path| self_check(path, architecture))
 }
 
-/// Returns the first of `paths` that is available on this machine and gives correct answers on a small MuZero network
-/// with the same board and parts; takes some milliseconds.
+/// Returns the first path that is available on this machine and computes a small MuZero network with the same board
+/// and parts correctly; takes some milliseconds.
 ///
 /// # Errors
-/// Same as [`choose_variant`].
+/// The same as [`choose_variant`].
 pub fn choose_latent_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
     Error::check_latent(architecture)?;
     first_correct(paths, |path| latent::self_check(path, &smaller(architecture)))
 }
 
-/// Returns the first of `paths` that passes a check, whose inner error is the reason not to use a path.
+/// Returns the first path that passes a check; the inner error of the check is the reason to reject a path.
 fn first_correct(
     paths: &[KernelVariant],
     check: impl Fn(KernelVariant) -> Result<Result<(), String>, Error>,
@@ -441,12 +441,12 @@ fn first_correct(
     Err(Error::Unavailable { path, reason })
 }
 
-/// Returns the largest accepted error of logits; those of random networks are of the order of one.
+/// Returns the maximum error of logits, which are of the order of one in random networks.
 fn tolerance(path: KernelVariant) -> f64 {
     if path.is_bf16() { 0.05 } else { 1e-3 }
 }
 
-/// Compares the path with float64 on a small random network; the inner error is the reason not to use it.
+/// Compares the path with float64 on a small random network; the inner error is the reason to reject the path.
 fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     const TIMES: usize = 9;
@@ -478,16 +478,16 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
     Ok(Ok(()))
 }
 
-/// Returns an architecture of the same board and parts with fewer channels, blocks and actions, for a check in
+/// Returns an architecture with the same board and parts but fewer channels, blocks and actions, for a check in
 /// milliseconds.
 fn smaller(architecture: &Architecture) -> Architecture {
-    // The half of them, in a bottleneck, is still a multiple of 16.
+    // Half of the channels, in a bottleneck, is still a multiple of 16.
     let most = if architecture.design.block == BlockKind::Bottleneck { 64 } else { 48 };
     let channels = architecture.channels.min(most);
     let inner = architecture.design.block.inner_channels(channels);
     let Design { attention, attention_heads: heads, .. } = architecture.design;
     let heads = (1..=heads.min(channels)).rev().find(|heads| channels.is_multiple_of(*heads)).unwrap_or(0);
-    // Pooled heads are small whatever the number of actions, which has to fit the board.
+    // Pooled heads are small for any number of actions, which has to fit the board.
     let actions = match architecture.design.heads {
         HeadKind::Flattened => architecture.actions.min(40),
         HeadKind::Pooled => architecture.actions,

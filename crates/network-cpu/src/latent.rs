@@ -1,5 +1,5 @@
-//! Computes MuZero networks: dense ones for vectors by products over rows of many states (`dense`), residual ones for
-//! planes with the trunk of towers (`residual`). Start with [`LatentEvaluator`].
+//! MuZero networks: dense networks for vectors, by products over rows of many states (`dense`), and residual networks
+//! for planes, with the trunk of towers (`residual`). Start with [`LatentEvaluator`].
 
 mod answers;
 mod dense;

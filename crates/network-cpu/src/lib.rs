@@ -1,19 +1,18 @@
-//! Evaluates residual towers and MuZero networks on the CPU, without libtorch: for self-play, play and the arena where
-//! there is no accelerator.
+//! Evaluates residual towers and MuZero networks on the CPU, without libtorch: for self-play, play and the arena on
+//! machines without an accelerator.
 //!
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on
-//! shifted views of the same memory (`planes`); in float32 the convolutions of the blocks need fewer products thanks to
-//! minimal filtering (`winograd`). Weights are packed once per version, in the order in which they are read, into one
-//! piece of memory (`product`). One [`KernelVariant`] per instruction set multiplies them (`paths`, through
-//! `multiply`); [`choose_variant`] selects the first that gives correct answers. The crate uses no libtorch and starts
-//! no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of
-//! each new version by a [`KernelPreference`], and checks a lower precision by its [`Drift`]; integers are scaled by
-//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network of some [`LatentMultiplyAdds`], and a [`LatentEvaluator`]
-//! keeps latent states (`latent`).
-//! [`supports`] checks an architecture, and [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are
-//! for measurements.
+//! shifted views of the same memory (`planes`). In float32, minimal filtering saves products in the convolutions of
+//! the blocks (`winograd`). Weights are packed once per version, in reading order, into one piece of memory
+//! (`product`). One [`KernelVariant`] per instruction set multiplies them (`paths`, through `multiply`);
+//! [`choose_variant`] selects the first that passes a self-check. The crate uses no libtorch and starts no threads:
+//! each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of each new
+//! version as a [`KernelPreference`] demands, and checks a lower precision by the [`Drift`]; integers are scaled by
+//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network, with [`LatentMultiplyAdds`] as the cost, and a
+//! [`LatentEvaluator`] keeps latent states (`latent`). [`supports`] checks an architecture, and [`Error`] gives the
+//! reason why a network cannot be computed; [`Stage`]s are for measurements.
 //!
-//! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
+//! All `unsafe` code is in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check the
 //! preconditions.
 
 mod arrangement;

@@ -17,8 +17,8 @@ use crate::variant::of_leaf;
 use crate::winograd::Cut;
 use crate::{KernelVariant, paths};
 
-/// A path that is ready to multiply on this thread: its matrix tiles, where it has any, are configured until this is
-/// dropped.
+/// A path that is ready to multiply on this thread: matrix tiles, if the path has any, are configured until the value
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Multiplier {
     path: KernelVariant,
@@ -30,7 +30,7 @@ impl Multiplier {
     /// Prepares a path.
     ///
     /// # Panics
-    /// If it is not available.
+    /// If the path is not available.
     pub(crate) fn new(path: KernelVariant) -> Self {
         assert!(path.is_available(), "{path} is not available here");
         #[cfg(target_arch = "x86_64")]
@@ -41,11 +41,11 @@ impl Multiplier {
         Self { path, here: PhantomData }
     }
 
-    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are prefetched
-    /// meanwhile where that is faster.
+    /// Multiplies the rows of `input` by a matrix that was packed for this path, and meanwhile prefetches the weights
+    /// of `next` where that is faster.
     ///
     /// # Panics
-    /// If a row, or an input that its segments reach, lies outside the buffers.
+    /// If a row, or an input within reach of the row's segments, lies outside the buffers.
     pub(crate) fn multiply(
         &self,
         product: &Product,
@@ -63,7 +63,7 @@ impl Multiplier {
             Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
         };
         let job = Job { product, input: input.lines.as_ptr(), layout: input.layout, runs, target, next };
-        // In addition to being available, the path is prepared, and the job stays inside its buffers.
+        // The path is available and prepared, and the job stays inside its buffers.
         of_leaf!(self.path, multiply(&job), {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 => paths::amx::multiply(&job),
@@ -262,10 +262,10 @@ impl Multiplier {
         });
     }
 
-    /// Computes the values of the first positions of `input` at the points of minimal filtering.
+    /// Computes the values of `input` at the points of minimal filtering, for the first positions.
     ///
     /// # Panics
-    /// If the path is not one of float32, or the layout of the planes does not fit the cut.
+    /// If the path is not in float32, or the layout of the planes does not fit the cut.
     pub(crate) fn split(&self, cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
         assert!(self.path.is_float32(), "{} does not filter", self.path);
         of_leaf!(self.path, split(cut, input, positions, points));
@@ -275,7 +275,7 @@ impl Multiplier {
     /// [`split`](Self::split).
     ///
     /// # Panics
-    /// Same as [`split`](Self::split), and if the output is a matrix.
+    /// The same as [`split`](Self::split), and if the output is a matrix.
     pub(crate) fn join(&self, cut: &Cut, points: &[Planes], positions: usize, output: Output<'_>) {
         let Output::Planes { planes, first: 0, add, relu } = output else {
             unreachable!("a convolution of a block goes into planes from the first position on");

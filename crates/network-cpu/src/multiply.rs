@@ -1,50 +1,49 @@
-//! The product of rows and a packed matrix, written once for every path that multiplies a broadcast word of the input
-//! with registers of weights.
+//! Product of rows and a packed matrix, written once for every path that multiplies a broadcast input word with
+//! registers of weights.
 //!
-//! A tile is a few rows times a panel of outputs: its sums stay in registers while all segments are multiplied. Per
-//! word of input, a tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two
-//! runs as short as the rows of a small board make one tile, so that weights which come from the second-level cache are
-//! read half as often.
+//! A tile is a few rows times a panel of outputs; the sums stay in registers over all segments. Per word of input, a
+//! tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds with `R + V` loads. Two short runs, as
+//! on a small board, make one tile, so that weights from the second-level cache are read half as often.
 
 use crate::planes::{Format, Layout, Line, WORDS, from_bf16, to_bf16};
 use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch, Taps};
 
-/// The registers of a path: a register of sums and the four operations on it.
+/// Registers of a path: sums, with the four operations on them.
 ///
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or
-/// written as far as a register is wide.
+/// written for the width of a register.
 pub(crate) trait Lanes {
-    /// A register of sums, or of words.
+    /// Register of sums or words.
     type Register: Copy;
-    /// Sums in a register.
+    /// Sums per register.
     const WIDTH: usize;
-    /// The format of words.
+    /// Format of words.
     const FORMAT: Format;
-    /// Rows of a tile at most.
+    /// Maximum rows of a tile.
     const ROWS_MAX: usize;
-    /// Rows of a run at most of which two make a tile.
+    /// Maximum rows of a run to pair with another run in a tile.
     const PAIRED_MAX: usize;
 
-    /// A register of zeros.
+    /// Returns a register of zeros.
     unsafe fn zero() -> Self::Register;
-    /// One word in every lane.
+    /// Returns one word in every lane.
     unsafe fn broadcast(word: *const u32) -> Self::Register;
-    /// A register of adjacent words.
+    /// Loads adjacent words.
     unsafe fn load(words: *const u32) -> Self::Register;
-    /// `sums + input · weights` in each lane.
+    /// Returns `sums + input · weights` per lane.
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register;
-    /// Returns the same sums, but hides their origin from the compiler. Without it, sums that are used after a loop are
+    /// Returns the same sums, but hides their origin from the compiler. Otherwise sums with a use after a loop are
     /// copied for that use in every iteration, and many are spilled.
     unsafe fn keep(sums: Self::Register) -> Self::Register;
     /// Prefetches the cache line of a word that is read soon, where that is faster; the word need not exist.
     #[inline(always)]
     unsafe fn fetch(_word: *const u32) {}
-    /// Writes the sums; sums of integers are written as their bits.
+    /// Stores the sums; integer sums are stored as bits.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
-/// The [`Lanes`] of a path, from one expression for each operation, which is inlined wherever the path's instructions
-/// are enabled.
+/// Defines the [`Lanes`] of a path, from one expression per operation, inlined wherever the path's instructions are
+/// enabled.
 macro_rules! lanes {
     (
         $lanes:ty: $width:literal of $register:ty, $format:ident, $rows_max:literal rows, $paired_max:literal paired;
@@ -112,21 +111,21 @@ macro_rules! lanes {
 }
 pub(crate) use lanes;
 
-/// Words of input between a register of weights that is prefetched and the one that is multiplied. For a single
-/// position, weights come from beyond the first-level cache, and the CPU does not prefetch them across pages by itself.
+/// Input words between the prefetched and the multiplied register of weights. For a single position, weights come
+/// from beyond the first-level cache, and the CPU does not prefetch across pages by itself.
 const AHEAD: usize = 32;
 
 /// Floats of the largest tile: 14 rows of two groups.
 const SUMS: usize = 14 * 2 * GROUP;
 
-/// The sums of a tile, `[rows, groups of the panel, 16]`.
+/// Sums of a tile, `[rows, groups of the panel, 16]`.
 #[repr(C, align(64))]
 pub(crate) struct Sums([f32; SUMS]);
 
 impl Sums {
     const ZERO: Self = Self([0.0; SUMS]);
 
-    /// The places of the sums of one run or two, `rows` in each.
+    /// Returns the places for the sums of one or two runs, with `rows` each.
     fn place(&mut self, rows: usize, groups: usize) -> Place {
         let first: *mut f32 = self.0.as_mut_ptr();
         let row = groups * GROUP;
@@ -134,42 +133,42 @@ impl Sums {
     }
 }
 
-/// The destination of the sums of a tile, in groups of float32: into planes, or to be finished.
+/// Destination for the sums of a tile, in groups of float32: planes, or a buffer to finish later.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The first row of each run.
+    /// First row of each run.
     first: [*mut f32; 2],
-    /// Floats from row to row.
+    /// Floats between rows.
     row: usize,
-    /// Floats from group to group.
+    /// Floats between groups.
     group: usize,
 }
 
-/// The initial value of sums that have no bias, or to which it is added later; all formats of sums have the same zero.
+/// Initial sums without a bias, or with the bias added later; zero is the same in all formats of sums.
 static NOTHING: [[f32; GROUP]; 2] = [[0.0; GROUP]; 2];
 
-/// The arguments of a leaf, whose bounds [`crate::multiplier`] has checked.
+/// Arguments of a leaf, with bounds checked by [`crate::multiplier`].
 pub(crate) struct Job<'a> {
     pub(crate) product: &'a Product,
     pub(crate) input: *const Line,
-    /// The layout of the input.
+    /// Layout of the input.
     pub(crate) layout: Layout,
     pub(crate) runs: &'a [Run],
     pub(crate) target: Target,
-    /// The next product, whose weights may have to be prefetched.
+    /// The next product, for prefetching weights.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only matrix tiles wait for weights from afar"))]
     pub(crate) next: Option<&'a Product>,
 }
 
 impl Job<'_> {
-    /// The row of a matrix that the first row of a run goes to: runs into a matrix follow each other at one stride.
+    /// Returns the matrix row for the first row of a run: consecutive runs into a matrix have one stride.
     #[inline(always)]
     fn matrix_row(&self, run: &Run) -> usize {
         (run.line - self.runs[0].line) / run.stride
     }
 }
 
-/// The pointers and flags of a [`crate::product::Output`].
+/// Pointers and flags of a [`crate::product::Output`].
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// Lines have the same offsets as in the input, except that blocks of channels may be further apart.
@@ -189,23 +188,24 @@ pub(crate) enum Target {
 pub(crate) struct Tile<'a> {
     pub(crate) stretches: &'a [Stretch],
     pub(crate) weights: *const Line,
-    /// The line of the first row of each run; a single run is given twice.
+    /// Line of the first row in each run; a single run is given twice.
     pub(crate) first: [*const Line; 2],
     pub(crate) layout: Layout,
-    /// Lines from row to row.
+    /// Lines between rows.
     pub(crate) stride: usize,
-    /// The edges of each run; their first and last taps are the same.
+    /// Edges of each run; both runs have the same first and last taps.
     pub(crate) edges: [&'a Edges; 2],
-    /// The initial sums of a row, `[groups]`.
+    /// Initial sums of a row, `[groups]`.
     pub(crate) bias: *const [f32; GROUP],
     pub(crate) to: Place,
 }
 
-/// Computes the sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows are adjacent; only such
-/// a tile has edges.
+/// Computes the sums of one tile of `RUNS` runs, with `ROWS` rows each. `UNIT` is set if the rows are adjacent; only
+/// such a tile has edges.
 ///
 /// # Safety
-/// The CPU must have the path's instructions; weights and rows must be readable over the whole length of the segments.
+/// The CPU must have the path's instructions; weights and rows must be readable over the whole length of the
+/// segments.
 #[inline(always)]
 pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
     tile: &Tile<'_>,
@@ -256,19 +256,19 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
 
 /// One stretch of a tile, as words.
 struct Part {
-    /// The inputs of the first row of each run.
+    /// Inputs of the first row in each run.
     inputs: [*const u32; 2],
     weights: *const u32,
-    /// Words of each block.
+    /// Words per block.
     words: usize,
-    /// Words from row to row.
+    /// Words between rows.
     stride: usize,
     blocks: usize,
-    /// Words from block to block.
+    /// Words between blocks.
     block: usize,
 }
 
-/// Multiplies one stretch for the runs `FROM..TO`, possibly without their first or last rows.
+/// Multiplies one stretch for the runs `FROM..TO`, possibly without the first or last row of each.
 ///
 /// # Safety
 /// The conditions of [`tile`] apply.
@@ -295,7 +295,7 @@ unsafe fn of_runs<
     }
 }
 
-/// Multiplies one stretch of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
+/// Multiplies one stretch of a tile in the runs `FROM..TO`, for the rows from `SKIP` on and without the last `CUT`.
 ///
 /// # Safety
 /// The conditions of [`tile`] apply.
@@ -353,7 +353,7 @@ unsafe fn of_rows<
 }
 
 /// Computes a whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)`
-/// is [`tile`] with the constants of that size.
+/// is [`tile`] with constants of that size.
 ///
 /// # Safety
 /// The conditions of [`tile`] apply; the job must stay inside its buffers.
@@ -422,10 +422,10 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     }
 }
 
-/// An output to which sums are written without further operations. That is the case of products at points, which are
-/// most of the products with minimal filtering, and of dense layers before their norm.
+/// An output that takes sums without further operations. This applies to products at points, the bulk of minimal
+/// filtering, and to dense layers before the norm.
 enum Direct {
-    /// Planes, and the lines from block to block there.
+    /// Planes, and the lines between blocks there.
     Planes(*mut Line, usize),
     /// A matrix.
     Matrix(*mut f32),
@@ -438,7 +438,7 @@ impl Direct {
             (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) => {
                 Some(Self::Planes(lines, block_lines))
             }
-            // A bias is added last, as elsewhere, so that an answer does not depend on the way it is written.
+            // A bias is added last, as elsewhere, so that results do not depend on the way of writing.
             (Format::F32 | Format::Bf16, Target::Matrix { values, relu: false }) if !job.product.has_bias => {
                 Some(Self::Matrix(values))
             }
@@ -446,7 +446,7 @@ impl Direct {
         }
     }
 
-    /// The places of the sums of a panel, from row `first` of each run on.
+    /// Returns the places for the sums of a panel, from row `first` of each run on.
     ///
     /// # Safety
     /// The rows of the runs must lie inside the output.
@@ -470,8 +470,8 @@ impl Direct {
     }
 }
 
-/// Applies bias, addition, ReLU and rounding to the sums of rows `first..first + rows` of a run and writes them to the
-/// target.
+/// Applies bias, addition, ReLU and rounding to the sums of rows `first..first + rows` of a run and writes the
+/// results to the target.
 ///
 /// # Safety
 /// The conditions of [`multiply`] apply.
@@ -504,7 +504,7 @@ pub(crate) unsafe fn finish<L: Lanes>(
     }
 }
 
-/// Finishes one group of one row, which is given as its number in the run and in a matrix.
+/// Finishes one group of one row, given by the row indices in the run and in a matrix.
 #[inline(always)]
 unsafe fn finish_group<L: Lanes>(
     job: &Job<'_>,
@@ -532,8 +532,8 @@ unsafe fn finish_group<L: Lanes>(
             let format = L::FORMAT.of_outputs();
             let groups_per_line = format.per_line() / GROUP;
             let (block, part) = (group / groups_per_line, group % groups_per_line);
-            // SAFETY: the caller fulfils the contract of this function; a group fills a line in float32 and half of one
-            // in bfloat16.
+            // SAFETY: the caller fulfils the contract of this function; a group fills a line in float32 and half of
+            // one in bfloat16.
             unsafe {
                 let line = lines.add(block * block_lines + run.line + row * run.stride);
                 match format {
@@ -562,7 +562,7 @@ unsafe fn finish_group<L: Lanes>(
     }
 }
 
-/// ReLU of a group if `relu` is set.
+/// Applies ReLU to a group if `relu` is set.
 #[inline(always)]
 pub(crate) fn rectify(values: &mut [f32; GROUP], relu: bool) {
     if relu {
@@ -572,14 +572,14 @@ pub(crate) fn rectify(values: &mut [f32; GROUP], relu: bool) {
     }
 }
 
-/// ReLU that preserves NaN, so that broken weights are detected.
+/// Applies ReLU but preserves NaN, so that broken weights are detected.
 #[inline(always)]
 pub(crate) fn rectified(value: f32) -> f32 {
     if 0.0 > value { 0.0 } else { value }
 }
 
-/// Runs multiply-adds on registers only, `rounds` times `IN_FLIGHT`: the most that a core can do. Returns a sum so that
-/// the compiler removes none of them.
+/// Runs multiply-adds on registers only, `rounds` times `IN_FLIGHT`: the peak of a core. Returns a sum so that the
+/// compiler removes none of them.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -604,11 +604,11 @@ pub(crate) unsafe fn burst<L: Lanes, const IN_FLIGHT: usize>(rounds: usize) -> f
     sums.0.iter().sum()
 }
 
-/// The functions of a path that broadcasts: `multiply`, and `burst` for measuring.
+/// Defines the functions of a path that broadcasts: `multiply`, and `burst` for measuring.
 ///
-/// Takes the attributes that enable the path's instructions, its [`Lanes`], the registers that hold sums in a burst,
-/// and for each number of groups the registers they fill and the rows that a tile can have: in one run, and in each of
-/// two.
+/// Takes the attributes that enable the path's instructions, the [`Lanes`], and the number of sum registers in a
+/// burst. For each number of groups it takes the registers per row and the possible rows of a tile, in one run and in
+/// each of two.
 macro_rules! leaf {
     (
         $(#[$attribute:meta])*
@@ -647,7 +647,7 @@ macro_rules! leaf {
             }
         }
 
-        /// Runs multiply-adds on registers only and returns their number over all lanes.
+        /// Runs multiply-adds on registers only and returns the count over all lanes.
         ///
         /// # Safety
         /// The CPU must have the path's instructions.

@@ -1,5 +1,5 @@
-//! The leaves: one file per instruction set, each with the same two functions, and the transforms that the float32
-//! leaves share.
+//! Leaves: one file per instruction set, each with the same two functions, and the transforms that the float32 leaves
+//! share.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;

@@ -1,4 +1,4 @@
-/// Activations of a few positions: for each block of channels, all pixels of all positions, one line per pixel.
+/// Activations of a few positions: per block of channels, all pixels of all positions, one line per pixel.
 ///
 /// `[channels / channels per line, lines of the layout]` with a zero margin before and after. Border pixels are zero
 /// and stay zero; channels beyond the last are zero or have a zero weight.
@@ -10,24 +10,24 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    /// Zeros for `channels` channels.
+    /// Creates zeros for `channels` channels.
     pub(crate) fn new(format: Format, layout: Layout, channels: usize) -> Self {
         let len = format.lines(channels) * layout.block_lines + 2 * layout.margin();
         Self { lines: vec![Line::default(); len], layout, format }
     }
 
-    /// The number of blocks of channels.
+    /// Returns the number of channel blocks.
     pub(crate) fn blocks(&self) -> usize {
         (self.lines.len() - 2 * self.layout.margin()) / self.layout.block_lines
     }
 
-    /// The index of the line of a pixel.
+    /// Returns the line index of a pixel.
     #[inline(always)]
     pub(crate) fn index(&self, block: usize, position: usize, pixel: usize) -> usize {
         self.layout.index(block, position, pixel)
     }
 
-    /// The lines of a position's cells in a block of channels, row by row.
+    /// Iterates over the lines of a position's cells in a block of channels, row by row.
     #[inline(always)]
     pub(crate) fn cells(&self, block: usize, position: usize) -> impl Iterator<Item = usize> + use<> {
         let (board, together) = (self.layout.board, self.layout.together);
@@ -38,7 +38,7 @@ impl Planes {
         })
     }
 
-    /// The value of a channel at a cell.
+    /// Returns the value of a channel at a cell.
     #[cfg(test)]
     pub(crate) fn get(&self, position: usize, cell: usize, channel: usize) -> f32 {
         let per_line = self.format.per_line();
@@ -60,11 +60,11 @@ impl Planes {
     }
 }
 
-/// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after
-/// the last. Lines are the rows of the board, or its columns if the board is turned.
+/// Memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after the
+/// last. Lines are the rows of the board, or the columns if the board is turned.
 ///
-/// Neighbouring lines share a border, and so do neighbouring positions, so a tap of a 3×3 convolution is the same
-/// memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)` pixels.
+/// Adjacent lines share a border, and so do adjacent positions, so a tap of a 3×3 convolution is the same memory
+/// shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)` pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Board {
     pub(crate) height: usize,
@@ -74,57 +74,57 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A board whose rows are lines.
+    /// Creates a board with rows as lines.
     pub(crate) const fn new(height: usize, width: usize) -> Self {
         Self { height, width, turned: false }
     }
 
-    /// The same board with its columns as lines.
+    /// Returns the same board with columns as lines.
     pub(crate) fn turned(self) -> Self {
         Self { turned: true, ..self }
     }
 
-    /// Lines of a position.
+    /// Returns the lines of a position.
     pub(crate) fn lines(self) -> usize {
         if self.turned { self.width } else { self.height }
     }
 
-    /// Cells of a line.
+    /// Returns the cells per line.
     pub(crate) fn per_line(self) -> usize {
         if self.turned { self.height } else { self.width }
     }
 
-    /// Pixels from a line to the next.
+    /// Returns the pixels between lines.
     pub(crate) fn pitch(self) -> usize {
         self.per_line() + 1
     }
 
-    /// Pixels from a cell to the one below it.
+    /// Returns the pixels from a cell to the next one down.
     pub(crate) fn down(self) -> usize {
         if self.turned { 1 } else { self.pitch() }
     }
 
-    /// Pixels from a cell to the one on its right.
+    /// Returns the pixels from a cell to the next one on the right.
     pub(crate) fn right(self) -> usize {
         if self.turned { self.pitch() } else { 1 }
     }
 
-    /// Pixels of a position, including its border.
+    /// Returns the pixels of a position, border included.
     pub(crate) fn pixels(self) -> usize {
         (self.lines() + 1) * self.pitch()
     }
 
-    /// Cells of a position.
+    /// Returns the cells of a position.
     pub(crate) fn cells(self) -> usize {
         self.height * self.width
     }
 
-    /// The pixel of a cell, cells counted row by row.
+    /// Returns the pixel of a cell, with cells counted row by row.
     pub(crate) fn pixel(self, cell: usize) -> usize {
         cell / self.width * self.down() + cell % self.width * self.right()
     }
 
-    /// Row and column of a pixel; those of a border pixel lie beyond the board.
+    /// Returns row and column of a pixel; a border pixel is beyond the board.
     pub(crate) fn place(self, pixel: usize) -> (usize, usize) {
         let (line, along) = (pixel / self.pitch(), pixel % self.pitch());
         if self.turned { (along, line) } else { (line, along) }
@@ -139,32 +139,31 @@ impl Board {
 
 /// Rows of a matrix tile.
 pub(crate) const TILE_ROWS: usize = 16;
-/// Lines that a matrix tile may read beyond its last cell.
+/// Lines that a matrix tile may read beyond the last cell.
 const OVERREAD: usize = TILE_ROWS;
 
-/// The memory layout of the pixels of a few positions in planes.
+/// Memory layout of the pixels of a few positions in planes.
 ///
-/// Positions lie one after the other or, where a tile of neighbouring lines should be the same cell of several
-/// positions, have their pixels interleaved: `[positions / together, pixels, together]`.
+/// Positions follow one another. Alternatively, for tiles of adjacent lines that are the same cell of several
+/// positions, the pixels are interleaved: `[positions / together, pixels, together]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) board: Board,
     /// A multiple of `together`.
     pub(crate) positions: usize,
-    /// Positions whose pixels are interleaved; one if each position is contiguous.
+    /// Positions with interleaved pixels; 1 if each position is contiguous.
     pub(crate) together: usize,
-    /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same
-    /// sets of a cache.
+    /// Lines between channel blocks. Odd, so that the blocks of a pixel do not compete for the same cache sets.
     pub(crate) block_lines: usize,
 }
 
 impl Layout {
-    /// Creates the layout of positions that lie one after the other.
+    /// Creates the layout of consecutive positions.
     pub(crate) fn apart(board: Board, positions: usize) -> Self {
         Self::new(board, positions, 1)
     }
 
-    /// Creates the layout of positions that are interleaved.
+    /// Creates the layout of interleaved positions.
     pub(crate) fn together(board: Board, positions: usize) -> Self {
         Self::new(board, positions, positions)
     }
@@ -173,31 +172,31 @@ impl Layout {
         Self { board, positions, together, block_lines: (positions * board.pixels()) | 1 }
     }
 
-    /// Bytes of planes with `blocks` blocks of channels.
+    /// Returns the bytes of planes with `blocks` blocks of channels.
     pub(crate) fn bytes(self, blocks: usize) -> usize {
         blocks * self.block_lines * size_of::<Line>()
     }
 
-    /// The index of the line of a pixel in a block.
+    /// Returns the line index of a pixel within a block.
     #[inline(always)]
     pub(crate) fn line(self, position: usize, pixel: usize) -> usize {
         let (group, member) = (position / self.together, position % self.together);
         (group * self.board.pixels() + pixel) * self.together + member
     }
 
-    /// The index of the line in planes.
+    /// Returns the line index within planes.
     #[inline(always)]
     pub(crate) fn index(self, block: usize, position: usize, pixel: usize) -> usize {
         self.margin() + block * self.block_lines + self.line(position, pixel)
     }
 
-    /// The number of zero lines before the first position and after the last: those that a tap reaches, and those that
-    /// a tile reads beyond its last cell.
+    /// Returns the zero lines before the first position and after the last: lines that a tap reaches, and lines that
+    /// a tile reads beyond the last cell.
     pub(crate) fn margin(self) -> usize {
         (self.board.pitch() + 1) * self.together + OVERREAD
     }
 
-    /// Lines from a pixel to the one `pixels` after it and `blocks` blocks of channels further.
+    /// Returns the lines from a pixel to the pixel `pixels` later and `blocks` blocks of channels further.
     #[inline(always)]
     pub(crate) fn offset(self, pixels: isize, blocks: usize) -> isize {
         pixels * self.together as isize + (blocks * self.block_lines) as isize
@@ -212,28 +211,28 @@ impl Layout {
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; WORDS]);
 
-/// Words of a line, and lanes of a group of outputs.
+/// Words per line, and lanes per group of outputs.
 pub(crate) const WORDS: usize = 16;
 
-/// The most floating-point channels of a line.
+/// Maximum floating-point channels of a line.
 pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
 
-/// Integers of a line.
+/// Integers per line.
 pub(crate) const INTEGERS: usize = 4 * WORDS;
 
-/// The packing of channels into the words of a line.
+/// Packing of channels into the words of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// One float32 per word.
     F32,
     /// Two bfloat16 per word, the even channel in the low half.
     Bf16,
-    /// Four integers of eight bits per word, the first in the lowest: 0 to 255 as inputs, -127 to 127 as weights.
+    /// Four 8-bit integers per word, the first in the lowest bits: 0 to 255 as inputs, -127 to 127 as weights.
     I8,
 }
 
 impl Format {
-    /// Channels in a word.
+    /// Returns the channels per word.
     pub(crate) fn per_word(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -242,7 +241,7 @@ impl Format {
         }
     }
 
-    /// The format of sums of products, once a bias has been added.
+    /// Returns the format of product sums, once a bias has been added.
     pub(crate) fn of_outputs(self) -> Self {
         match self {
             Self::I8 => Self::F32,
@@ -250,18 +249,18 @@ impl Format {
         }
     }
 
-    /// Channels in a line.
+    /// Returns the channels per line.
     pub(crate) fn per_line(self) -> usize {
         WORDS * self.per_word()
     }
 
-    /// Lines that hold `channels` of one pixel.
+    /// Returns the lines that `channels` of one pixel take.
     pub(crate) fn lines(self, channels: usize) -> usize {
         channels.div_ceil(self.per_line())
     }
 }
 
-/// The nearest bfloat16, ties to even, as its 16 bits. NaN and infinity are preserved.
+/// Returns the bits of the nearest bfloat16, ties to even. NaN and infinity are preserved.
 #[inline(always)]
 pub(crate) fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -270,14 +269,14 @@ pub(crate) fn to_bf16(value: f32) -> u16 {
     (if value.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
 }
 
-/// The float32 of the same value.
+/// Returns the float32 of the same value.
 #[inline(always)]
 pub(crate) fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
 impl Line {
-    /// The value of channel `index` of the line.
+    /// Returns the value of channel `index` in the line.
     #[cfg(test)]
     pub(crate) fn get(&self, format: Format, index: usize) -> f32 {
         match format {
@@ -305,7 +304,7 @@ impl Line {
         }
     }
 
-    /// All channels of a floating-point format; float32 leaves the upper half zero.
+    /// Returns all channels of a floating-point format; float32 leaves the upper half zero.
     #[inline(always)]
     pub(crate) fn unpack(&self, format: Format) -> [f32; CHANNELS_MAX] {
         let mut values = [0.0; CHANNELS_MAX];
@@ -377,7 +376,7 @@ mod tests {
             for (dy, dx) in (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| (dy, dx))) {
                 let inside = (0..6).contains(&(row + dy)) && (0..7).contains(&(column + dx));
                 let pixel = board.pixel(cell) as isize + dy * board.down() as isize + dx * board.right() as isize;
-                // Pixels before the first or after the last belong to a neighbouring position's border, or the margin.
+                // Pixels before the first or after the last belong to an adjacent position's border, or the margin.
                 let wrapped = pixel.rem_euclid(board.pixels() as isize) as usize;
                 assert_eq!(board.is_cell(wrapped), inside, "cell {cell}, tap {dy}, {dx}");
             }

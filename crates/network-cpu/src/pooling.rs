@@ -1,8 +1,8 @@
-//! Layers over a whole position: global pooling, squeeze-and-excitation, what pooled heads compute from pooled
-//! features, and activations that no product applies.
+//! Layers over a whole position: global pooling, squeeze-and-excitation, pooled heads, and activations that no
+//! product applies.
 //!
-//! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
-//! registers.
+//! The functions are plain Rust, inlined into separate functions per path, where the compiler can use the registers
+//! of the path.
 
 use network::activation::Function;
 use network::{Activation, HEAD_CHANNELS, POOLED, with_function};
@@ -11,8 +11,7 @@ use crate::folded::{Dense, Excitation};
 use crate::multiply::rectified;
 use crate::planes::{CHANNELS_MAX, Format, Planes};
 
-/// Buffers for the numbers of one position between the layers of these operations; they grow to the widest layer and
-/// are kept.
+/// Buffers for per-position numbers between these layers; they grow to the widest layer and are kept.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Summaries {
     inputs: Vec<f32>,
@@ -20,19 +19,19 @@ pub(crate) struct Summaries {
     outputs: Vec<f32>,
 }
 
-/// The matrices of pooled features: means, scaled means and maxima `[96]` of a head's channels over the cells.
+/// Matrices over pooled features: means, scaled means and maxima `[96]` of a head's channels over the cells.
 #[derive(Debug)]
 pub(crate) struct PooledMatrices {
     /// To the logits of actions that belong to no cell, if there are any.
     pub(crate) rest: Option<Dense>,
     /// To hidden units `[64]`.
     pub(crate) hidden: Dense,
-    /// The multiple of the means.
+    /// Multiplier of the scaled means.
     pub(crate) mean_scale: f32,
 }
 
-/// Applies an activation to the first channels of a position of `y`. It keeps zeros, so that borders and padding do not
-/// matter.
+/// Applies an activation to the first channels of a position of `y`. Zeros stay zero, so that borders and padding do
+/// not matter.
 #[inline(always)]
 pub(crate) fn activate(y: &mut Planes, position: usize, activation: Activation, channels: usize) {
     with_function!(activation, f => {
@@ -51,8 +50,8 @@ pub(crate) fn activate(y: &mut Planes, position: usize, activation: Activation, 
     });
 }
 
-/// Global pooling (after Wu 2019, section 3.3), then f over all channels of `y`: means and maxima of f of its first G
-/// channels become a bias of the others.
+/// Applies global pooling (after Wu 2019, section 3.3), then f to all channels of `y`: means and maxima over f of the
+/// first G channels become a bias of the remaining channels.
 #[inline(always)]
 pub(crate) fn pool<F: Function>(
     f: F,
@@ -68,7 +67,7 @@ pub(crate) fn pool<F: Function>(
     inputs.resize(2 * pooled, 0.0);
     let (means, maxima) = inputs.split_at_mut(pooled);
     summarise(|value| f.value(value), y, position, 0, means, maxima);
-    // No bias for the pooled channels themselves.
+    // No bias for the pooled channels.
     outputs.clear();
     outputs.resize(channels, 0.0);
     layer(pooling, inputs, &mut outputs[pooled..]);
@@ -84,8 +83,7 @@ pub(crate) fn pool<F: Function>(
     }
 }
 
-/// Means and maxima of f of as many channels as there are means, the first of which is channel `first` of `y`, over the
-/// cells of a position.
+/// Writes means and maxima of f over a position's cells, for consecutive channels of `y` from channel `first` on.
 #[inline(always)]
 fn summarise(f: impl Fn(f32) -> f32, y: &Planes, position: usize, first: usize, means: &mut [f32], maxima: &mut [f32]) {
     let (format, cells) = (y.format, y.layout.board.cells() as f32);
@@ -106,8 +104,8 @@ fn summarise(f: impl Fn(f32) -> f32, y: &Planes, position: usize, first: usize, 
     }
 }
 
-/// Computes the logits of the actions that belong to no cell, and f of the hidden units of the value, from the features
-/// of both heads.
+/// Computes the logits of actions that belong to no cell, and f of the value's hidden units, given both heads'
+/// features.
 #[inline(always)]
 pub(crate) fn multiply_pooled<F: Function>(
     f: F,
@@ -132,7 +130,7 @@ pub(crate) fn multiply_pooled<F: Function>(
     hidden.iter_mut().for_each(|unit| *unit = f.value(*unit));
 }
 
-/// Squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and f:
+/// Applies squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and f:
 /// `x ← f(x + σ(s) · z + b)` with scales s and biases b from the means of z.
 #[inline(always)]
 pub(crate) fn excite<F: Function>(
@@ -177,7 +175,8 @@ pub(crate) fn excite<F: Function>(
     }
 }
 
-/// The functions of a path that operate on whole positions or rows; takes the attributes that enable its instructions.
+/// Defines the functions of a path over whole positions or rows; takes the attributes that enable the path's
+/// instructions.
 macro_rules! passes {
     ($(#[$attribute:meta])*) => {
         /// [`crate::pooling::activate`] with the path's instructions.
@@ -352,7 +351,7 @@ macro_rules! passes {
 }
 pub(crate) use passes;
 
-/// Returns the first numbers as those of a block, padded with zeros so that padding channels stay zero.
+/// Pads the first numbers with zeros to a block, so that padding channels stay zero.
 #[inline(always)]
 fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
     let mut block = [0.0; CHANNELS_MAX];
@@ -360,7 +359,7 @@ fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
     block
 }
 
-/// Computes the outputs of a layer.
+/// Computes the outputs of a linear layer.
 #[inline(always)]
 fn layer(dense: &Dense, inputs: &[f32], outputs: &mut [f32]) {
     let rows = dense.weight.chunks_exact(dense.inputs).zip(&dense.bias);

@@ -1,6 +1,6 @@
-//! Norms of single positions behind convolutions.
+//! Norms of single positions after convolutions.
 //!
-//! The functions are plain Rust and are inlined into each path's own functions, as those of `pooling`.
+//! The functions are plain Rust, inlined into separate functions per path, like `pooling`.
 
 use network::{GROUP_CHANNELS, NORM_EPSILON};
 
@@ -9,13 +9,13 @@ use crate::latent::rows::{read, total, write};
 use crate::planes::{Format, Line, Planes};
 use crate::product::GROUP;
 
-// A group of a group norm is what a register holds.
+// A group of a group norm fills one register.
 const _: () = assert!(GROUP_CHANNELS == GROUP);
 
-/// A norm of single positions, of channels in groups of sixteen.
+/// A norm of single positions, with channels in groups of sixteen.
 #[derive(Debug, Clone)]
 pub(crate) struct PositionNorm {
-    /// Groups that are normed together in a cell; `None` if each is normed by itself over all cells.
+    /// Groups normed together in a cell; `None` if each group is normed alone over all cells.
     together: Option<usize>,
     scale: Vec<[f32; GROUP]>,
     shift: Vec<[f32; GROUP]>,
@@ -29,7 +29,7 @@ impl PositionNorm {
     }
 }
 
-/// Replaces the first channels of a position by their norm.
+/// Replaces the first channels of a position with normed values.
 #[inline(always)]
 pub(crate) fn normalise(norm: &PositionNorm, y: &mut Planes, position: usize) {
     // With the format as a constant, the compiler removes the branches in the loops.
@@ -76,7 +76,7 @@ fn normalise_of(format: Format, norm: &PositionNorm, y: &mut Planes, position: u
     }
 }
 
-/// Norms some groups of channels of a cell.
+/// Norms groups of channels of a cell together.
 #[inline(always)]
 fn layer_norm(
     format: Format,
@@ -101,7 +101,7 @@ fn layer_norm(
     }
 }
 
-/// `(y − mean) · slope + shift` of the channels of a group.
+/// Parameters of `(y − mean) · slope + shift` for the channels of a group.
 struct Affine {
     mean: f32,
     slope: [f32; GROUP],

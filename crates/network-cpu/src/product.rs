@@ -7,50 +7,50 @@ use crate::planes::{Board, Format, Layout, Line, Planes, WORDS};
 /// Outputs that are adjacent in memory: the lanes of one line of weights.
 pub(crate) const GROUP: usize = 16;
 
-/// The layout of weights for a path.
+/// Weight layout of a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packing {
     pub(crate) format: Format,
-    /// Groups of outputs that are computed together.
+    /// Output groups computed together.
     pub(crate) panel_groups: usize,
-    /// True if segments have all sixteen words and panels all their groups, padded with zeros, so that the words of a
+    /// True if every segment has sixteen words and every panel all groups, padded with zeros, so that the words of a
     /// group are a tile.
     pub(crate) whole: bool,
 }
 
 impl Packing {
-    /// Creates a segment with the number of words that this layout needs.
+    /// Creates a segment with the number of words in this layout.
     fn segment(self, tap: Tap, pixels: isize, block: usize, channels: usize) -> Segment {
         let words = if self.whole { WORDS } else { channels.div_ceil(self.format.per_word()) };
         Segment { tap, pixels, block, channels, words }
     }
 }
 
-/// The largest integer weight.
+/// Maximum integer weight.
 const WEIGHT_MAX: f32 = 127.0;
 
-/// Adjacent inputs: `channels` channels, at most those of a line.
+/// Adjacent inputs: `channels` channels, at most one line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) tap: Tap,
-    /// Pixels from the row's own pixel.
+    /// Pixels from the pixel of the row.
     pixels: isize,
-    /// The block of channels.
+    /// Block of channels.
     block: usize,
     channels: usize,
-    /// Words of that line which are multiplied, 1 to 16.
+    /// Words of that line to multiply, 1 to 16.
     pub(crate) words: usize,
 }
 
 impl Segment {
-    /// Lines from the row's own line.
+    /// Returns the lines from the line of the row.
     #[inline(always)]
     pub(crate) fn offset(&self, layout: Layout) -> isize {
         layout.offset(self.pixels, self.block)
     }
 }
 
-/// Segments of consecutive blocks, with the same pixels and the same number of words.
+/// Segments of consecutive blocks, with equal pixels and equal numbers of words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) first: Segment,
@@ -65,20 +65,20 @@ impl Stretch {
     }
 }
 
-/// Groups of outputs that are computed together.
+/// Output groups computed together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panel {
     pub(crate) first_group: usize,
     pub(crate) groups: usize,
-    /// The line where its weights begin: `[segment, word, group]`, or `[segment, group, word]` in whole panels, 16
-    /// outputs in each.
+    /// Line where the weights start: `[segment, word, group]`, or `[segment, group, word]` in whole panels, with 16
+    /// outputs each.
     pub(crate) weights: usize,
 }
 
-/// A matrix, packed in the order in which it is read, with the locations of the inputs of a row.
+/// A matrix packed in reading order, with the input locations of a row.
 ///
-/// In a convolution, a row is a pixel and its segments are the pixels of the taps. In a layer of a head, a row is a
-/// position and its segments are the cells.
+/// In a convolution, a row is a pixel and the segments are the pixels of the taps. In a head layer, a row is a
+/// position and the segments are the cells.
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
@@ -86,20 +86,20 @@ pub(crate) struct Product {
     pub(crate) stretches: Vec<Stretch>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) weights: Slab,
-    /// Groups that hold an output; those beyond only pad the last panel, and are not written.
+    /// Groups with outputs; further groups only pad the last panel, and are not written.
     pub(crate) groups: usize,
-    /// `[groups]`, 16 outputs in each.
+    /// `[groups]`, 16 outputs each.
     pub(crate) bias: Vec<[f32; GROUP]>,
-    /// True if the bias of an output is not zero.
+    /// True if any bias is not zero.
     pub(crate) has_bias: bool,
-    /// The scale of the integer sums of each output, in the order of the bias; ones for other formats.
+    /// Scale of each output's integer sums, in the order of `bias`; all 1 for other formats.
     pub(crate) scales: Vec<[f32; GROUP]>,
     pub(crate) format: Format,
 }
 
 impl Product {
-    /// Packs `weight(output, index of the segment, channel)`. Integers are scaled so that the largest weight of each
-    /// output is 127.
+    /// Packs `weight(output, segment index, channel)`. Integers are scaled so that each output's largest weight is
+    /// 127.
     pub(crate) fn new(
         packing: Packing,
         segments: Vec<Segment>,
@@ -122,7 +122,7 @@ impl Product {
                         (0..segment.channels).map(|channel| weight(output, index, channel).abs()).fold(0.0, f32::max)
                     };
                     let largest = segments.iter().enumerate().map(of_segment).fold(0.0, f32::max);
-                    // An output without weights is its bias, whatever its scale.
+                    // An output without weights is just the bias, for any scale.
                     if largest > 0.0 { largest / WEIGHT_MAX } else { 1.0 }
                 })
                 .collect(),
@@ -139,7 +139,7 @@ impl Product {
                         for part in 0..format.per_word() {
                             let channel = word * format.per_word() + part;
                             if output < outputs && channel < segment.channels {
-                                // A lane is a word: its parts are set as channels of the line.
+                                // A lane is a word; the parts of a word are set as channels of the line.
                                 let at = lane * format.per_word() + part;
                                 line.set(format, at, weight(output, index, channel) / scales[output]);
                             }
@@ -188,7 +188,7 @@ impl Product {
         })
     }
 
-    /// The inputs of a convolution, tap by tap, and for each tap the blocks of channels.
+    /// Returns the inputs of a convolution, tap by tap, and for each tap the blocks of channels.
     pub(crate) fn segments(packing: Packing, affine: &Affine, taps: &[Tap], board: Board) -> Vec<Segment> {
         let per_line = packing.format.per_line();
         let of_tap = |&tap: &Tap| {
@@ -198,7 +198,7 @@ impl Product {
         taps.iter().flat_map(of_tap).collect()
     }
 
-    /// Packs a layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.
+    /// Packs a layer over the features `[cell, channels]` of a position, stored in planes from channel `first` on.
     pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, first: usize) -> Self {
         let (per_line, channels) = (packing.format.per_line(), dense.inputs / board.cells());
         let (blocks, first_block) = (channels / per_line, first / per_line);
@@ -213,58 +213,57 @@ impl Product {
         })
     }
 
-    /// The least and the greatest offset of a row's segments from its own line, in lines: at most 0 and at least 0.
+    /// Returns the minimum and maximum segment offset from a row's line, in lines: at most 0 and at least 0.
     pub(crate) fn reach(&self, layout: Layout) -> (isize, isize) {
         let offsets = || self.segments.iter().map(|segment| segment.offset(layout));
         (offsets().min().unwrap_or(0).min(0), offsets().max().unwrap_or(0).max(0))
     }
 
-    /// The number of outputs, including those that pad the last panel.
+    /// Returns the number of outputs, including the padding of the last panel.
     pub(crate) fn padded_outputs(&self) -> usize {
         self.bias.len() * GROUP
     }
 }
 
-/// The taps that reach the border around a run of rows. They would multiply zeros, and are left out.
+/// Taps that reach the border around a run of rows. They would multiply zeros, and are left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// The taps that reach it from every row.
+    /// Taps that reach the border from every row.
     pub(crate) hidden: Taps,
-    /// The taps that reach it from the first row.
+    /// Taps that reach the border from the first row.
     pub(crate) first: Taps,
-    /// The taps that reach it from the last row; none of them is also in `first`.
+    /// Taps that reach the border from the last row; disjoint from `first`.
     pub(crate) last: Taps,
 }
 
-/// The most rows of a run.
+/// Maximum rows of a run.
 pub(crate) const RUN_ROWS: usize = u32::BITS as usize;
 
-/// Rows that lie a constant number of lines apart, from `line` on.
+/// Rows a constant number of lines apart, from `line` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) line: usize,
     /// At most [`RUN_ROWS`].
     pub(crate) rows: usize,
-    /// Lines from one row to the next.
+    /// Lines between rows.
     pub(crate) stride: usize,
-    /// A bit for each row that is computed; the others are unchanged in the output.
+    /// One bit for each computed row; other rows are unchanged in the output.
     pub(crate) wanted: u32,
     pub(crate) edges: Edges,
 }
 
 impl Run {
-    /// Creates a run without edges, all of whose rows are computed.
+    /// Creates a run without edges, with all rows computed.
     pub(crate) fn new(line: usize, rows: usize, stride: usize) -> Self {
         Self { line, rows, stride, wanted: u32::MAX >> (RUN_ROWS - rows), edges: Edges::default() }
     }
 
-    /// The line of the last row.
+    /// Returns the line of the last row.
     pub(crate) fn end(&self) -> usize {
         self.line + self.rows.saturating_sub(1) * self.stride
     }
 
-    /// Returns whether the rows of another run may be computed together with these: both runs have the same number of
-    /// rows, stride and edges.
+    /// Returns whether both runs may be computed together: they have the same number of rows, stride and edges.
     pub(crate) fn makes_pair(&self, other: &Self) -> bool {
         let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
         shape(self) == shape(other)
@@ -282,25 +281,25 @@ impl Run {
     }
 }
 
-/// The destination of a product.
+/// Destination of a product.
 #[derive(Debug)]
 pub(crate) enum Output<'a> {
-    /// Into planes, each row at the line it came from, rounded to their format.
+    /// Into planes, each row at the same line as in the input, rounded to the format of the planes.
     Planes {
         planes: &'a mut Planes,
-        /// The position in `planes` of the first position.
+        /// Position in `planes` that receives the first position.
         first: usize,
         /// Add the values in the planes.
         add: bool,
         /// Then set negative sums to zero.
         relu: bool,
     },
-    /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs, each of which begins where the
-    /// one before ends.
+    /// Into a matrix `[rows, padded outputs]` of float32, with rows counted through all runs. Each run starts where
+    /// the previous one ends.
     Matrix { values: &'a mut [f32], relu: bool },
 }
 
-/// The neighbour of a cell that an input lies in: 0 to 8, row by row, 4 being the cell itself.
+/// Neighbour of a cell that an input belongs to: 0 to 8, row by row, with 4 for the cell itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tap(u8);
 
@@ -308,25 +307,25 @@ impl Tap {
     /// The cell itself.
     pub(crate) const HERE: Self = Self(4);
 
-    /// The cell and its neighbours left and right.
+    /// The cell, with left and right neighbours.
     pub(crate) const BESIDE: [Self; 3] = [Self(3), Self(4), Self(5)];
 
-    /// All taps, in the order of a convolution's weights.
+    /// Returns all taps, in the order of a convolution's weights.
     pub(crate) fn all() -> Vec<Self> {
         (0..9).map(Self).collect()
     }
 
-    /// Rows down, -1 to 1.
+    /// Returns the rows down, -1 to 1.
     fn down(self) -> isize {
         isize::from(self.0) / 3 - 1
     }
 
-    /// Columns to the right, -1 to 1.
+    /// Returns the columns to the right, -1 to 1.
     fn right(self) -> isize {
         isize::from(self.0) % 3 - 1
     }
 
-    /// Pixels from a cell to the neighbour.
+    /// Returns the pixels from a cell to the neighbour.
     pub(crate) fn pixels(self, board: Board) -> isize {
         self.down() * board.down() as isize + self.right() * board.right() as isize
     }
@@ -349,12 +348,12 @@ impl Taps {
     const ABOVE: Self = Self(0b000_000_111);
     const BELOW: Self = Self(0b111_000_000);
 
-    /// The taps that leave a line of the board from its first cell, and those that leave it from its last.
+    /// Returns the taps that leave a line of the board from the first cell, and from the last.
     pub(crate) fn beyond_line(board: Board) -> (Self, Self) {
         if board.turned { (Self::ABOVE, Self::BELOW) } else { (Self::LEFT, Self::RIGHT) }
     }
 
-    /// The taps that leave the board from each of some pixels.
+    /// Returns the taps that leave the board from every one of `pixels`.
     pub(crate) fn hidden(board: Board, pixels: impl Iterator<Item = usize> + Clone) -> Self {
         let hidden = |tap: &Tap| pixels.clone().all(|pixel| tap.leaves(board, pixel));
         Self(Tap::all().into_iter().filter(hidden).fold(0, |set, tap| set | 1 << tap.0))
@@ -366,22 +365,22 @@ impl Taps {
         self.0 >> tap.0 & 1 != 0
     }
 
-    /// The place of a cell with these hidden taps on a walk around the board and then inside, so that consecutive cells
-    /// have many hidden taps in common.
+    /// Returns the place of a cell with these hidden taps on a walk around the board and then inside, so that
+    /// consecutive cells share many hidden taps.
     pub(crate) fn around(self) -> usize {
         let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);
         let walk = [above | left, above, above | right, right, below | right, below, below | left, left];
         walk.iter().position(|&hidden| hidden == self.0).unwrap_or(walk.len())
     }
 
-    /// The taps in both sets.
+    /// Returns the intersection of both sets.
     #[inline(always)]
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// Lines of weights, in memory of their own or in one piece with those of other products.
+/// Lines of weights, in a separate allocation or in one piece with other products.
 #[derive(Debug)]
 pub(crate) struct Slab {
     piece: Arc<Vec<Line>>,
@@ -389,9 +388,9 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Moves all slabs into one piece of memory in their order, in huge pages where the system has them: a network
-    /// reads all its weights for every pass, and translating the addresses of thousands of small pages takes a core
-    /// longer than reading some of them.
+    /// Moves all slabs into one piece of memory in order, in huge pages where the system has them. A network reads
+    /// all weights in every pass, and translating the addresses of thousands of small pages takes a core longer than
+    /// reading some of them.
     pub(crate) fn gather(slabs: &mut [&mut Self]) {
         let len = slabs.iter().map(|slab| slab.len()).sum::<usize>();
         let page = cpu::HUGE_PAGE_BYTES / size_of::<Line>();

@@ -1,18 +1,18 @@
-//! Quantises floating-point activations to integers of eight bits, with one scale per channel.
+//! Quantises floating-point activations to 8-bit integers, with one scale per channel.
 
 use weights::Architecture;
 
 use crate::folded::Affine;
 use crate::planes::{Format, INTEGERS, Line, Planes, WORDS};
 
-/// The largest integer input.
+/// Maximum integer input.
 pub(crate) const INPUT_MAX: f32 = 255.0;
-/// The smallest range of a channel, as a share of the largest range of the same convolution: a channel that was
-/// inactive during calibration may become active.
+/// Minimum range of a channel, as a share of the largest range in the same convolution: a channel that was inactive
+/// during calibration may become active.
 const RANGE_MIN: f32 = 1.0 / 128.0;
 
-/// The largest activation of each channel in front of each convolution of the blocks, measured on some positions;
-/// integers are scaled by them.
+/// Largest activation of each channel before each convolution of the blocks, measured on positions; integers are
+/// scaled by these ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranges {
     /// `[blocks, 2, channels]`.
@@ -27,8 +27,8 @@ impl Ranges {
         Self { largest: vec![0.0; 2 * architecture.blocks * channels], channels }
     }
 
-    /// Updates the ranges with the inputs of convolution `index`, two convolutions per block: `positions` positions in
-    /// float32.
+    /// Updates the ranges with the inputs of convolution `index`, two convolutions per block: `positions` positions
+    /// in float32.
     pub(crate) fn see(&mut self, index: usize, activations: &Planes, positions: usize) {
         let largest = &mut self.largest[index * self.channels..][..self.channels];
         for (block, largest) in largest.chunks_mut(WORDS).enumerate() {
@@ -41,17 +41,17 @@ impl Ranges {
         }
     }
 
-    /// The range of each input channel of convolution `index`, above zero.
+    /// Returns the range of each input channel in convolution `index`, above zero.
     fn of(&self, index: usize) -> Vec<f32> {
         let largest = &self.largest[index * self.channels..][..self.channels];
         let least = largest.iter().copied().fold(f32::MIN_POSITIVE, f32::max) * RANGE_MIN;
         largest.iter().map(|largest| largest.max(least)).collect()
     }
 
-    /// Returns convolution `index` for integer inputs, and the factors that turn its floating-point inputs into
-    /// integers, by blocks of 64 channels.
+    /// Returns convolution `index` for integer inputs, and the multipliers from floating-point inputs to integers, by
+    /// blocks of 64 channels.
     ///
-    /// The scale of an input channel is folded into its weights, so that one scale per channel costs nothing.
+    /// The scale of an input channel is folded into the weights, so that one scale per channel costs nothing.
     pub(crate) fn scale(&self, index: usize, affine: &Affine) -> (Affine, Vec<[f32; INTEGERS]>) {
         let ranges = self.of(index);
         let mut scaled = affine.clone();
@@ -68,8 +68,8 @@ impl Ranges {
     }
 }
 
-/// Quantises pixels in float32, given as up to four blocks of 16 channels, to one block of 64 integers. Values above
-/// the range become the largest integer.
+/// Quantises float32 pixels, given as up to four blocks of 16 channels, to one block of 64 integers. Values above the
+/// range become the largest integer.
 #[inline(always)]
 pub(crate) fn quantise_pixels(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
     // Adding this to a small number leaves the nearest integer in the lowest bits.

@@ -1,10 +1,10 @@
-//! Evaluates a network in float64 by its definition, as the reference for every path.
+//! Reference for every path: evaluates a network in float64 by definition.
 
 use network::{Activation, GROUP_CHANNELS, HEAD_CHANNELS, HeadKind, NORM_EPSILON, activation};
 
 use crate::folded::{Affine, Attention, Block, Dense, Excitation, Folded, PositionNorm};
 
-/// Logits `[A + 3]` of one observation `[C, H, W]`: policy, then win, draw and loss.
+/// Returns the logits `[A + 3]` of one observation `[C, H, W]`: policy, then win, draw and loss.
 pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     let size = (network.architecture.height, network.architecture.width);
     let observation: Vec<f64> = observation.iter().map(|&value| f64::from(value)).collect();
@@ -40,7 +40,7 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     logits
 }
 
-/// `P(h)` of [`network::Layers`] of the features `[32, cells]` of a head.
+/// Returns `P(h)` as in [`network::Layers`], for the features `[32, cells]` of a head.
 fn pooled(features: &[f64], cells: usize) -> Vec<f64> {
     let means: Vec<f64> = features.chunks_exact(cells).map(|h| h.iter().sum::<f64>() / cells as f64).collect();
     let scaled = means.iter().map(|mean| mean * ((cells as f64).sqrt() - 14.0) / 10.0);
@@ -48,7 +48,7 @@ fn pooled(features: &[f64], cells: usize) -> Vec<f64> {
     means.iter().copied().chain(scaled).chain(maxima).collect()
 }
 
-/// One residual block on `[C, H, W]`.
+/// Applies one residual block to `[C, H, W]`.
 pub(crate) fn residual(block: &Block, activation: Activation, x: &[f64], size: (usize, usize)) -> Vec<f64> {
     let cells = size.0 * size.1;
     let mut input = block.down.as_ref().map_or_else(|| x.to_vec(), |down| convolve(down, x, size));
@@ -121,7 +121,7 @@ pub(crate) fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usiz
     y
 }
 
-/// The norm of single positions of `[C, cells]`.
+/// Applies a norm of single positions to `[C, cells]`.
 fn normalise(norm: &PositionNorm, y: &mut [f64], cells: usize) {
     let channels = norm.scale.len();
     let of_one = channels / norm.convolutions;
@@ -143,19 +143,19 @@ fn normalise(norm: &PositionNorm, y: &mut [f64], cells: usize) {
     }
 }
 
-/// Subtracts the mean and divides by the deviation.
+/// Subtracts the mean and divides by the standard deviation.
 fn standardise(numbers: &mut [f64]) {
     let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
     let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / numbers.len() as f64;
     numbers.iter_mut().for_each(|x| *x = (*x - mean) / (variance + NORM_EPSILON).sqrt());
 }
 
-/// `[rows, columns]` as `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transposed(x: &[f64], columns: usize) -> Vec<f64> {
     (0..columns).flat_map(|column| x.iter().skip(column).step_by(columns).copied()).collect()
 }
 
-/// An attention block on `[cells, C]`.
+/// Applies an attention block to `[cells, C]`.
 fn attention(block: &Attention, activation: Activation, mut x: Vec<f64>, cells: usize) -> Vec<f64> {
     let channels = x.len() / cells;
     let of_head = channels / block.heads;
@@ -193,7 +193,7 @@ fn attention(block: &Attention, activation: Activation, mut x: Vec<f64>, cells: 
     x
 }
 
-/// First output, first input and number of outputs that a tap reaches along a side of `size` cells.
+/// Returns first output, first input and number of outputs for a tap along a side of `size` cells.
 fn overlap(tap: usize, reach: usize, size: usize) -> (usize, usize, usize) {
     let (to, from) = (reach.saturating_sub(tap), tap.saturating_sub(reach));
     (to, from, size.saturating_sub(to + from))

@@ -32,7 +32,7 @@ fn available() -> impl Iterator<Item = KernelVariant> {
     KernelVariant::ALL.into_iter().filter(|path| path.is_available())
 }
 
-/// Observations of zeros and ones, each with at least one legal action.
+/// Zero-one observations, each with at least one legal action.
 fn batch(architecture: &Architecture, positions: usize, seed: u64) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let &Architecture { planes, height, width, actions, .. } = architecture;
@@ -51,12 +51,12 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     logits.iter().map(|logit| (logit - max).exp() / sum).collect()
 }
 
-/// Logits of all observations of a batch in float64.
+/// Returns the float64 logits of all observations in a batch.
 fn reference_logits(network: &Folded, batch: &Batch) -> Vec<Vec<f64>> {
     (0..batch.len()).map(|index| reference::logits(network, batch.observation(index))).collect()
 }
 
-/// The largest distance of a prior or a chance from the softmax of logits in float64.
+/// Returns the largest distance of a prior or result probability from the float64 softmax of the logits.
 fn distance(logits: &[Vec<f64>], evaluator: &mut TowerEvaluator, batch: &Batch) -> f64 {
     let mut predictions = Predictions::new();
     evaluator.evaluate(batch, &mut predictions).unwrap();
@@ -82,8 +82,8 @@ fn check_folded_against_float64(network: &Folded, positions: usize) {
     check_logits(network, &batch, &reference_logits(network, &batch));
 }
 
-/// Checks three positions, which are contiguous, and sixteen, which are interleaved if the path does that. The three
-/// are the first of the sixteen, so that float64 evaluates them once.
+/// Checks three contiguous positions, and sixteen, which are interleaved if the path supports that. The three are the
+/// first of the sixteen, so that float64 evaluates them once.
 fn check_three_and_sixteen(architecture: &Architecture) {
     let network = Folded::random(architecture, 7).unwrap();
     let sixteen = batch(architecture, 16, 11);
@@ -231,7 +231,7 @@ fn every_path_agrees_with_float64_with_attention_alone_on_boards_and_batches_of_
     }
 }
 
-/// A network with pooled heads, with k actions of each cell and m others.
+/// A network with pooled heads, with k actions per cell and m further actions.
 fn pooled(shape: [usize; 3], [k, m]: [usize; 2], design: Design) -> Architecture {
     let [_, height, width] = shape;
     let (game, actions) = (format!("test-{height}x{width}"), k * height * width + m);
@@ -240,7 +240,7 @@ fn pooled(shape: [usize; 3], [k, m]: [usize; 2], design: Design) -> Architecture
 
 #[test]
 fn every_path_agrees_with_float64_with_pooled_heads_on_boards_of_many_sizes() {
-    // Of one cell, of the size at which the scale of means is 0, and turned ones among them.
+    // Including one cell, the size with a mean scale of 0, and turned boards.
     for shape in [[1, 1, 1], [2, 3, 3], [3, 5, 7], [12, 9, 9], [2, 15, 3], [1, 14, 14], [2, 19, 19], [2, 3, 32]] {
         for actions in [[1, 0], [1, 1], [3, 0], [2, 7], [17, 2]] {
             let architecture = pooled(shape, actions, Design::default());
@@ -461,7 +461,7 @@ fn paths_of_integers_give_the_same_answers() {
         for index in 0..batch.len() {
             let pairs = got.priors(index).iter().zip(want.priors(index));
             let worst = pairs.map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
-            // The parts in floating point round differently, and so occasionally does an integer.
+            // The floating-point parts round differently, and so occasionally does an integer.
             assert!(worst < 0.004, "{path} is off by {worst} from plain Rust");
         }
     }

@@ -21,22 +21,22 @@ pub struct Tower {
     architecture: Architecture,
     path: KernelVariant,
     board: Board,
-    /// The arrangements of a pass, that of the most positions first.
+    /// Arrangements of a pass, the one for the most positions first.
     arrangements: Vec<Arrangement>,
     trunk: Trunk,
     attention: Attention,
     heads: Product,
-    /// The norm of single positions behind the convolutions of both heads.
+    /// Norm of single positions after the convolutions of both heads.
     heads_norm: Option<PositionNorm>,
     head_layers: HeadLayers,
     value: Dense,
     multiply_adds: usize,
 }
 
-/// The networks that paths of integers compute.
+/// Networks that integer paths support.
 pub(crate) const INTEGERS_TAKE: &str = "integers take residual blocks with relu only";
 
-/// Checks that a path of integers computes networks of this design.
+/// Checks that an integer path supports networks of this design.
 fn check_integers(architecture: &Architecture, path: KernelVariant) -> Result<(), Error> {
     match path.is_int8() && !architecture.design.is_default() {
         true => Err(Error::Unavailable { path, reason: INTEGERS_TAKE.to_owned() }),
@@ -44,17 +44,17 @@ fn check_integers(architecture: &Architecture, path: KernelVariant) -> Result<()
     }
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    /// The buffers of each arrangement.
+    /// Buffers of each arrangement.
     buffers: Vec<Buffers>,
-    /// Of the attention blocks, if there are any.
+    /// Buffers of the attention blocks, if there are any.
     attention: Option<attention::Buffers>,
     head_layers: head_layers::Buffers,
 }
 
-/// The planes of a pass.
+/// Planes of a pass.
 #[derive(Debug)]
 struct Buffers {
     observations: Planes,
@@ -67,18 +67,18 @@ impl Tower {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
-    /// that this machine does not have, [`Error::Network`] for bytes that are not exactly those of such a network,
-    /// which names the tensor.
+    /// that this machine lacks. [`Error::Network`] for bytes that do not match the architecture exactly; it names the
+    /// tensor.
     pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, None)
     }
 
-    /// Reads and packs a published version for a path of integers, scaled by the ranges that a tower of the same
-    /// version has measured.
+    /// Reads and packs a published version for an integer path, scaled by the ranges that a tower of the same version
+    /// has measured.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// The same as [`new`](Self::new).
     pub fn quantised(
         architecture: &Architecture,
         bytes: &[u8],
@@ -89,10 +89,10 @@ impl Tower {
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, Some(ranges))
     }
 
-    /// Packs a network of random weights, for benchmarks; a path of integers takes its ranges from random positions.
+    /// Packs a network with random weights, for benchmarks; an integer path takes ranges from random positions.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// The same as [`new`](Self::new).
     pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         check_integers(architecture, path)?;
@@ -107,7 +107,7 @@ impl Tower {
         Self::from_folded(&folded, path, Some(&ranges))
     }
 
-    /// Packs a network for a path; a path of integers needs ranges.
+    /// Packs a network for a path; an integer path needs ranges.
     pub(crate) fn from_folded(folded: &Folded, path: KernelVariant, ranges: Option<&Ranges>) -> Result<Self, Error> {
         let unavailable = |reason: &str| Err(Error::Unavailable { path, reason: reason.to_owned() });
         if !path.is_available() {
@@ -147,26 +147,26 @@ impl Tower {
         Ok(tower)
     }
 
-    /// All products, in the order in which they are computed.
+    /// Iterates over all products, in order of computation.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let attention = self.attention.products_mut();
         self.trunk.products_mut().chain(attention).chain([&mut self.heads]).chain(self.head_layers.products_mut())
     }
 
-    /// The network's shape.
+    /// Returns the shape of the network.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// The path that computes it.
+    /// Returns the path that computes the network.
     #[must_use]
     pub fn path(&self) -> KernelVariant {
         self.path
     }
 
-    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They assume nine taps per
-    /// cell: minimal filtering, which paths in float32 use, gives the same answer with fewer.
+    /// Returns the multiply-adds per position, as counted by [`network::Layers::multiply_adds`]: nine taps per cell.
+    /// Minimal filtering, in float32 paths, gives the same result with fewer.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         self.multiply_adds
@@ -194,7 +194,7 @@ impl Tower {
         }
     }
 
-    /// Measures the largest activations in front of the convolutions of the blocks, over observations
+    /// Measures the largest activations before the convolutions of the blocks, over observations
     /// `[positions, C, H, W]`.
     ///
     /// # Panics
@@ -218,8 +218,8 @@ impl Tower {
         ranges
     }
 
-    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` is called
-    /// after each stage with the planes it wrote and their number of positions.
+    /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network. `done` is
+    /// called after each stage with the written planes and their number of positions.
     pub(crate) fn forward(
         &self,
         workspace: &mut Workspace,
@@ -266,12 +266,12 @@ impl Tower {
         done(Stage::Layers, features, pass.positions);
     }
 
-    /// Policy logits `[A]` of a position of the last pass.
+    /// Returns the policy logits `[A]` of a position in the last pass.
     pub(crate) fn policy<'a>(&self, workspace: &'a Workspace, position: usize) -> &'a [f32] {
         &workspace.head_layers.policy(position)[..self.architecture.actions]
     }
 
-    /// Logits of a win, a draw and a loss of a position of the last pass.
+    /// Returns the logits of win, draw and loss of a position in the last pass.
     pub(crate) fn value(&self, workspace: &Workspace, position: usize) -> [f32; Outcome::RESULTS] {
         let hidden = workspace.head_layers.hidden(position);
         std::array::from_fn(|outcome| {

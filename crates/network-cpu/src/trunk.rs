@@ -11,7 +11,7 @@ use crate::product::{Output, Product};
 use crate::quantise::Ranges;
 use crate::winograd::Winograd;
 
-/// The most bytes of weights that stay in the second-level cache beside the activations.
+/// Maximum weight bytes that stay in the second-level cache next to the activations.
 const NEAR_BYTES: usize = 1 << 20;
 
 /// A stem and residual blocks, packed for one kernel variant.
@@ -19,28 +19,28 @@ const NEAR_BYTES: usize = 1 << 20;
 pub(crate) struct Trunk {
     path: KernelVariant,
     channels: usize,
-    /// The channels of the 3×3 convolutions of the blocks.
+    /// Channels of the blocks' 3×3 convolutions.
     inner_channels: usize,
-    /// The function behind batch norms, which products apply themselves if it is ReLU.
+    /// Activation function after batch norms; products apply it themselves if it is ReLU.
     activation: Activation,
     /// True if weights come from beyond the second-level cache.
     is_far: bool,
-    /// Minimal filtering for the 3×3 convolutions of the blocks, where it is used.
+    /// Minimal filtering for the blocks' 3×3 convolutions, where it is used.
     winograd: Option<Winograd>,
     stem: Product,
-    /// The norm of single positions behind the stem; where it has one, all convolutions have.
+    /// Norm of single positions after the stem; present for all convolutions or for none.
     stem_norm: Option<PositionNorm>,
     blocks: Vec<Block>,
 }
 
-/// A residual block, packed.
+/// A packed residual block.
 #[derive(Debug)]
 struct Block {
-    /// Only in a bottleneck.
+    /// In a bottleneck only.
     down: Option<Convolution>,
     first: Convolution,
     second: Convolution,
-    /// Only in a bottleneck.
+    /// In a bottleneck only.
     up: Option<Convolution>,
     pooling: Option<Dense>,
     excitation: Option<Excitation>,
@@ -49,12 +49,11 @@ struct Block {
 /// A convolution of a block.
 #[derive(Debug)]
 struct Convolution {
-    /// One product of nine taps, or one for each point of minimal filtering.
+    /// One product with nine taps, or one product per point of minimal filtering.
     products: Vec<Product>,
-    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if the inputs stay in floating
-    /// point.
+    /// Scales from inputs to integers, by blocks of 64 channels; empty if the inputs stay in floating point.
     inverse: Vec<[f32; INTEGERS]>,
-    /// A norm of single positions behind it.
+    /// Norm of single positions after the convolution.
     norm: Option<PositionNorm>,
 }
 
@@ -74,36 +73,36 @@ impl Convolution {
         Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse, norm: None }
     }
 
-    /// The first product.
+    /// Returns the first product.
     fn first(&self) -> &Product {
         &self.products[0]
     }
 }
 
 impl Block {
-    /// The product that is computed first.
+    /// Returns the product that is computed first.
     fn begin(&self) -> &Product {
         self.down.as_ref().unwrap_or(&self.first).first()
     }
 
-    /// The convolutions in the order in which they are computed.
+    /// Iterates over the convolutions in order of computation.
     fn convolutions_mut(&mut self) -> impl Iterator<Item = &mut Convolution> {
         self.down.iter_mut().chain([&mut self.first, &mut self.second]).chain(&mut self.up)
     }
 }
 
-/// The activations of a pass, whose layout is that of its arrangement.
+/// Activations of a pass, in the layout of the arrangement.
 #[derive(Debug)]
 pub(crate) struct Activations {
-    /// The residual stream.
+    /// Residual stream.
     pub(crate) stream: Planes,
-    /// The activations between the convolutions of a block.
+    /// Activations between the convolutions of a block.
     inner: Planes,
-    /// The same in a bottleneck, whose first 3×3 convolution has an input and an output that are not in the stream.
+    /// The same in a bottleneck, where input and output of the first 3×3 convolution are both outside the stream.
     narrow: Option<Planes>,
-    /// The second convolution's sums, where they are scaled or normed before they are added.
+    /// Sums of the second convolution, if they are scaled or normed before the addition.
     scaled: Option<Planes>,
-    /// The inputs of the current convolution as integers.
+    /// Inputs of the current convolution as integers.
     integers: Option<Planes>,
     /// Values and products at the points of minimal filtering, where it is used.
     points: Vec<Planes>,
@@ -115,17 +114,17 @@ pub(crate) struct Activations {
 pub enum Stage {
     /// Writing observations to planes.
     Observe,
-    /// The first convolution.
+    /// First convolution.
     Stem,
-    /// The first half of a residual block, by index, with its pooling.
+    /// First half of a residual block, by index, with pooling.
     Inner(usize),
-    /// The second half, with its excitation and addition.
+    /// Second half of a residual block, by index, with excitation and addition.
     Block(usize),
-    /// The attention blocks.
+    /// All attention blocks.
     Attention,
-    /// The convolution in front of both heads.
+    /// Convolution before both heads.
     Heads,
-    /// The layers of the heads.
+    /// Layers of the heads.
     Layers,
 }
 
@@ -137,7 +136,7 @@ pub(crate) struct Part<'a> {
     pub(crate) input: &'a Planes,
 }
 
-/// The multipliers of a trunk: that of the blocks, and that of the layers around them where it is another.
+/// Multipliers of a trunk: one for the blocks, and one for the layers around them if it differs.
 pub(crate) struct Multipliers {
     blocks: Multiplier,
     base: Option<Multiplier>,
@@ -149,14 +148,14 @@ impl Multipliers {
         Self { blocks: Multiplier::new(path), base: path.is_int8().then(|| Multiplier::new(path.base())) }
     }
 
-    /// The multiplier of the layers that stay in floating point.
+    /// Returns the multiplier of the layers in floating point.
     pub(crate) fn base(&self) -> &Multiplier {
         self.base.as_ref().unwrap_or(&self.blocks)
     }
 }
 
 impl Trunk {
-    /// Packs a trunk for positions in some arrangements; blocks in integers need ranges.
+    /// Packs a trunk for positions in these arrangements; integer blocks need ranges.
     pub(crate) fn new(
         path: KernelVariant,
         board: Board,
@@ -207,7 +206,7 @@ impl Trunk {
         }
     }
 
-    /// All products, in the order in which they are computed.
+    /// Iterates over all products, in order of computation.
     pub(crate) fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let convolutions = self.blocks.iter_mut().flat_map(Block::convolutions_mut);
         std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products))
@@ -231,8 +230,8 @@ impl Trunk {
         }
     }
 
-    /// Computes the stream of a part; `next` is the layer after the trunk, and `done` is called after each stage with
-    /// the planes it wrote.
+    /// Computes the stream of a part. `next` is the layer after the trunk, and `done` is called after each stage with
+    /// the written planes.
     pub(crate) fn compute(
         &self,
         multipliers: &Multipliers,
@@ -248,7 +247,7 @@ impl Trunk {
         let mut convolve =
             |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
                 let output = Output::Planes { planes: output, first: 0, add, relu };
-                // A convolution of one product has no points.
+                // A convolution with one product has no points.
                 if let Some(winograd) = self.winograd.as_ref().filter(|_| of.products.len() > 1) {
                     return winograd.convolve(multiplier, &of.products, input, positions, points, output);
                 }
@@ -320,8 +319,8 @@ impl Trunk {
         }
     }
 
-    /// Applies the norm of single positions, if there is one, and the activation to sums that a product has written,
-    /// unless the product has.
+    /// Applies the norm of single positions, if there is one, and the activation to the sums of a product, unless the
+    /// product has applied it.
     fn follow(
         &self,
         base: &Multiplier,
@@ -336,7 +335,7 @@ impl Trunk {
         }
     }
 
-    /// Returns the product if its weights do not stay in the second-level cache from one pass to the next, else `None`.
+    /// Returns the product if the weights do not stay in the second-level cache between passes, otherwise `None`.
     fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
         self.is_far.then_some(product)
     }

@@ -6,7 +6,7 @@ use crate::planes::{Board, Format, INTEGERS, Layout, Planes, TILE_ROWS};
 use crate::product::{Edges, Packing, RUN_ROWS, Run, Taps};
 use crate::quantise::quantise_pixels;
 
-/// A variant of the kernel: the instructions and the number format that it computes with.
+/// Variant of the kernel: instruction set and number format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KernelVariant {
     /// AMX tiles: bfloat16 products, float32 sums.
@@ -21,15 +21,15 @@ pub enum KernelVariant {
     NeonF32,
     /// Plain Rust in float32.
     PortableF32,
-    /// AMX tiles: products of integers of eight bits in the blocks, the rest as [`Self::Avx512F32`].
+    /// AMX tiles: 8-bit integer products in the blocks, the rest as [`Self::Avx512F32`].
     AmxI8,
-    /// AVX-512 VNNI: products of integers of eight bits in the blocks, the rest as [`Self::Avx512F32`].
+    /// AVX-512 VNNI: 8-bit integer products in the blocks, the rest as [`Self::Avx512F32`].
     Avx512I8,
-    /// Plain Rust: products of integers of eight bits in the blocks, the rest as [`Self::PortableF32`].
+    /// Plain Rust: 8-bit integer products in the blocks, the rest as [`Self::PortableF32`].
     PortableI8,
 }
 
-/// Calls a function of the leaf of an available path; the given arms come before those of the float32 paths.
+/// Calls a function in the leaf of an available path; the given arms come before the float32 arms.
 macro_rules! of_leaf {
     ($path:expr, $function:ident $arguments:tt $(, { $($arms:tt)* })?) => {
         // SAFETY: the path is available.
@@ -65,11 +65,11 @@ impl KernelVariant {
     pub const ALL: [Self; 6] =
         [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
 
-    /// All variants that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of
-    /// activations; the widest first.
+    /// All variants that multiply integers, the widest first; they need weights scaled by the activations'
+    /// [`Ranges`](crate::Ranges).
     pub const INT8: [Self; 3] = [Self::AmxI8, Self::Avx512I8, Self::PortableI8];
 
-    /// Its name in settings and reports.
+    /// Returns the name in settings and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,30 +85,30 @@ impl KernelVariant {
         }
     }
 
-    /// Returns whether it multiplies bfloat16.
+    /// Returns whether the variant multiplies bfloat16.
     #[must_use]
     pub fn is_bf16(self) -> bool {
         matches!(self, Self::AmxBf16 | Self::Avx512Bf16)
     }
 
-    /// Returns whether it multiplies integers of eight bits.
+    /// Returns whether the variant multiplies 8-bit integers.
     #[must_use]
     pub fn is_int8(self) -> bool {
         Self::INT8.contains(&self)
     }
 
-    /// Returns the widest variant of this CPU that multiplies integers faster than plain Rust does floating point.
+    /// Returns the widest integer variant of this CPU, except plain Rust, which is slower than floating point.
     #[must_use]
     pub fn fast_integers() -> Option<Self> {
         Self::INT8.into_iter().find(|path| *path != Self::PortableI8 && path.is_available())
     }
 
-    /// Returns whether it multiplies float32 only.
+    /// Returns whether the variant multiplies float32 only.
     pub(crate) fn is_float32(self) -> bool {
         self.packing().format == Format::F32
     }
 
-    /// The path of the parts of a network that stay in floating point; itself if all do.
+    /// Returns the path for the floating-point parts of a network; `self` if all parts are.
     #[must_use]
     pub fn base(self) -> Self {
         match self {
@@ -118,22 +118,22 @@ impl KernelVariant {
         }
     }
 
-    /// Returns whether its registers hold sixteen float32, so that weights are needed at a high rate.
+    /// Returns whether the registers hold sixteen float32, so that weights are needed at a high rate.
     pub(crate) fn has_wide_registers(self) -> bool {
         matches!(self.base(), Self::Avx512F32)
     }
 
-    /// Returns whether it computes in matrix tiles.
+    /// Returns whether the variant computes in matrix tiles.
     pub(crate) fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16 | Self::AmxI8)
     }
 
-    /// Returns whether it can multiply the same cell of sixteen interleaved positions.
+    /// Returns whether the variant can multiply the same cell of sixteen interleaved positions.
     pub(crate) fn lays_together(self) -> bool {
         matches!(self, Self::AmxBf16)
     }
 
-    /// Returns whether this CPU and this system support it.
+    /// Returns whether the CPU and the operating system support the variant.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -148,8 +148,8 @@ impl KernelVariant {
         }
     }
 
-    /// Runs multiply-adds on registers only, a few in each of `rounds` rounds, and returns their number. Timing it
-    /// gives the peak rate of one core.
+    /// Runs multiply-adds on registers only, a few in each of `rounds` rounds, and returns the count. Timing it gives
+    /// the peak rate of one core.
     ///
     /// # Panics
     /// If the path is not available.
@@ -182,7 +182,7 @@ impl KernelVariant {
         }
     }
 
-    /// The most rows of a tile.
+    /// Returns the maximum rows of a tile.
     fn rows_max(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -195,23 +195,23 @@ impl KernelVariant {
         }
     }
 
-    /// The most rows of a run that make whole tiles.
+    /// Returns the maximum rows of a run that make whole tiles.
     pub(crate) fn rows_of_run(self) -> usize {
         RUN_ROWS / self.rows_max() * self.rows_max()
     }
 
-    /// The number of tiles of a contiguous position.
+    /// Returns the number of tiles of a contiguous position.
     pub(crate) fn tiles(self, board: Board) -> usize {
         board.lines() * board.per_line().div_ceil(self.rows_max())
     }
 
-    /// Returns the board, turned if its columns make fewer tiles than its rows.
+    /// Returns the board, turned if the columns make fewer tiles than the rows.
     pub(crate) fn turn(self, board: Board) -> Board {
         let turned = board.turned();
         if !self.has_tiles() && self.tiles(turned) < self.tiles(board) { turned } else { board }
     }
 
-    /// The cells of all positions, as runs of adjacent lines.
+    /// Returns the cells of all positions, as runs of adjacent lines.
     pub(crate) fn cells(self, layout: Layout) -> Vec<Run> {
         let Layout { board, positions, together, .. } = layout;
         let line = |position, pixel| layout.margin() + layout.line(position, pixel);
@@ -243,7 +243,7 @@ impl KernelVariant {
             }
             _ => {
                 let (first, last) = Taps::beyond_line(board);
-                // A line of more cells than a run has rows makes several runs of nearly equal length.
+                // A line with more cells than a run has rows makes several runs of nearly equal length.
                 let (cells, parts) = (board.per_line(), board.per_line().div_ceil(RUN_ROWS));
                 let run = |position, index, part: usize| {
                     let [start, end] = [part, part + 1].map(|part| index * board.pitch() + part * cells / parts);
@@ -261,10 +261,10 @@ impl KernelVariant {
         }
     }
 
-    /// Quantises the cells of `positions` positions to integers: `inverse` holds the factor of each channel.
+    /// Quantises the cells of `positions` positions to integers; `inverse` holds the multiplier of each channel.
     ///
     /// # Panics
-    /// If the path is not available or the planes are not of the same boards.
+    /// If the path is not available or the planes have different boards.
     pub(crate) fn quantise(self, input: &Planes, inverse: &[[f32; INTEGERS]], positions: usize, output: &mut Planes) {
         assert!(self.is_available(), "{self} is not available here");
         assert!(input.format == Format::F32 && output.format == Format::I8, "planes of another format");

@@ -1,12 +1,12 @@
-//! 3×3 convolutions with fewer multiplications: minimal filtering (Winograd 1980, as Lavin & Gray 2016,
-//! arXiv 1509.09308, use it).
+//! 3×3 convolutions with fewer multiplications: minimal filtering (Winograd 1980, applied as in Lavin & Gray 2016,
+//! arXiv 1509.09308).
 //!
 //! Along one side of the board, lines of cells are cut into pieces of M outputs. The M + 2 inputs of a piece are
-//! transformed to values at M + 2 points (`split`), multiplied there by the filter's values, and transformed to its
-//! outputs (`join`): M + 2 products instead of 3 · M. Across these lines the filter's taps are unchanged, so that a
-//! point is a convolution of three taps, computed by the same code as one of nine. Along both sides, squares of M · M
-//! outputs have (M + 2)² points and as many products instead of 9 · M². A point is then a product of single pixels;
-//! there are about three times as many weights as with nine taps, or more, so that reading them is only worth it for
+//! transformed to values at M + 2 points (`split`), multiplied there by the filter values, and transformed to the
+//! outputs (`join`): M + 2 products instead of 3 · M. Across these lines the filter taps are unchanged, so that a
+//! point is a convolution with three taps, computed by the same code as with nine. Along both sides, each square with
+//! M · M outputs has (M + 2)² points and (M + 2)² products instead of 9 · M². A point is then a product of single
+//! pixels. There are about three times the weights of nine taps, or more, so that reading them is only worth it for
 //! many squares. Start with [`Winograd::convolve`].
 
 mod minimal;
@@ -25,16 +25,16 @@ use crate::product::{Output, Packing, Product, Run};
 #[derive(Debug)]
 pub(crate) struct Winograd {
     cut: Cut,
-    /// The layout of the values at a point.
+    /// Layout of the values at a point.
     layout: Layout,
-    /// The rows that are multiplied: with pieces, those at each point, for all positions; with squares, those for each
+    /// Rows to multiply. With pieces: the rows at each point, for all positions. With squares: the rows for each
     /// number of positions, from one on.
     runs: Vec<Vec<Run>>,
 }
 
 impl Winograd {
     /// Chooses a cut for convolutions between `channels` channels of planes with this layout; `None` if nine taps are
-    /// as fast.
+    /// equally fast or faster.
     pub(crate) fn of(path: KernelVariant, layout: Layout, channels: usize) -> Option<Self> {
         Cut::of(path, layout.board, channels).map(|cut| Self::new(path, cut, layout.positions))
     }
@@ -53,7 +53,7 @@ impl Winograd {
         Self { cut, layout, runs }
     }
 
-    /// The rows of the first positions at a point.
+    /// Returns the rows of the first positions at a point.
     fn rows(&self, point: usize, positions: usize) -> &[Run] {
         match &self.cut {
             Cut::OneSide(_) => {
@@ -72,7 +72,7 @@ impl Winograd {
         }
     }
 
-    /// The planes that [`convolve`](Self::convolve) works in: one more than there are points.
+    /// Returns the planes that [`convolve`](Self::convolve) works in: one more than the points.
     pub(crate) fn planes(&self, channels: usize) -> Vec<Planes> {
         vec![Planes::new(Format::F32, self.layout, channels); self.cut.points() + 1]
     }
@@ -89,7 +89,7 @@ impl Winograd {
     ) {
         multiplier.split(&self.cut, input, positions, &mut points[1..]);
         for (point, product) in products.iter().enumerate() {
-            // The products at a point overwrite the values at the point before, which are no longer needed.
+            // Products at a point overwrite the values of the previous point, which are no longer needed.
             let (before, values) = points.split_at_mut(point + 1);
             let sums = Output::Planes { planes: &mut before[point], first: 0, add: false, relu: false };
             multiplier.multiply(product, &values[0], self.rows(point, positions), sums, None);

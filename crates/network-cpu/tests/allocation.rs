@@ -35,7 +35,7 @@ fn towers(design: weights::Design) {
         planes: 2,
         height: 6,
         width: 7,
-        // One of each cell and one of none.
+        // One action per cell and one without a cell.
         actions: 43,
         channels: 32,
         blocks: 3,

@@ -1,4 +1,4 @@
-//! bfloat16 in a running process: used while its answers agree with float32.
+//! bfloat16 in a running process: used while the predictions agree with float32.
 
 mod inputs;
 mod published;
@@ -9,13 +9,13 @@ use network_cpu::{Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
 use weights::WeightsVersion;
 
-/// A path with bfloat16 and one with float32, where this CPU has both.
+/// Returns a bfloat16 path and a float32 path, if this CPU has both.
 fn paths() -> Option<[KernelVariant; 2]> {
     let coarse = KernelVariant::ALL.into_iter().find(|path| path.is_bf16() && path.is_available())?;
     Some([coarse, KernelVariant::PortableF32])
 }
 
-/// A network that amplifies the difference of a position from the first one, whose priors are even.
+/// A network that amplifies the difference between a position and the first position, which has even priors.
 fn drifting() -> Tensors {
     const SCALE: f32 = 300.0;
     let mut tensors = tensors();
@@ -32,7 +32,7 @@ fn drifting() -> Tensors {
     tensors
 }
 
-/// The path of the second version, after the first evaluated positions.
+/// Returns the path of the second version, after the first has evaluated positions.
 fn path_of_second(kernel: &Kernel, second: &Tensors) -> KernelVariant {
     let bytes = file(&tensors());
     let mut evaluator = kernel.evaluator(&manifest(1, &bytes), &bytes).expect("an evaluator");

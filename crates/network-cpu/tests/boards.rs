@@ -10,7 +10,7 @@ use network_cpu::{Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{architecture, file, tensors_of};
 use weights::{Architecture, Design, Digest, HeadKind, Manifest, WeightsVersion};
 
-/// The network on a board, with an action of each cell and one of none.
+/// The network on a board, with an action per cell and one without a cell.
 fn on(height: usize, width: usize) -> Architecture {
     let design = Design { heads: HeadKind::Pooled, ..Design::default() };
     let game = format!("test-{height}x{width}");
@@ -106,7 +106,7 @@ fn bfloat16_is_checked_on_positions_of_each_board_though_they_alternate() {
         }
     }
     assert!(evaluators.iter().all(|evaluator| evaluator.tower().path() == coarse), "{:?}", kernel.chosen());
-    // Answers that are not finite have a drift that is not small.
+    // Predictions that are not finite have a drift that is not small.
     let mut overflowing = tensors_of(&boards[0]);
     overflowing.get_mut("stem.norm.bias").expect("biases").1.fill(f32::MAX);
     let bytes = file(&overflowing);

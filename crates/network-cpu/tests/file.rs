@@ -1,4 +1,4 @@
-//! Published versions as files: valid ones are read, invalid ones are rejected by name.
+//! Published versions as files: valid files are read, invalid files are rejected by name.
 
 mod published;
 

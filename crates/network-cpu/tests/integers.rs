@@ -51,10 +51,10 @@ fn the_next_version_is_answered_in_integers() {
     assert!(drift.is_small() && drift.divergence > 0.0, "{drift}");
 }
 
-/// A later version that integers cannot answer.
+/// A later version that integers cannot represent.
 fn drifting() -> Tensors {
     let mut drifting = later(tensors());
-    // In each block a channel that is always zero, and weights for it beside which all others round to zero.
+    // In each block a channel that is always zero, with weights next to which all other weights round to zero.
     for block in 0..3 {
         drifting.get_mut(&format!("block.{block}.first.norm.bias")).expect("a bias").1[0] = -1e3;
         let (_, weights) = drifting.get_mut(&format!("block.{block}.second.convolution.weight")).expect("weights");
@@ -71,7 +71,7 @@ fn a_version_that_drifts_is_answered_in_floating_point() {
     assert!(!evaluator.tower().path().is_int8());
     let chosen = kernel.chosen().expect("a choice").to_string();
     assert!(chosen.contains("portable-i8 drifts from it: priors by "), "{chosen}");
-    // The version after it may be used in integers again.
+    // The version after it may use integers again.
     let bytes = file(&later(later(tensors())));
     let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
     assert_eq!(evaluator.tower().path(), KernelVariant::PortableI8);
@@ -95,14 +95,14 @@ fn a_design_that_integers_do_not_take_is_answered_in_floating_point() {
 }
 
 thread_local! {
-    /// The readings of the clock so far, the time since its first one, and the time of an evaluation in floating point
-    /// in percent of that of one in integers.
+    /// Readings of the clock so far, time since the first reading, and time of a floating-point evaluation in percent
+    /// of an integer evaluation.
     static READINGS: Cell<u32> = const { Cell::new(0) };
     static ELAPSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static SPEED_UP_PERCENT: Cell<u64> = const { Cell::new(100) };
 }
 
-/// A clock by which evaluations, of floating point and of integers in turn, take the times of the test.
+/// A clock by which evaluations, alternately in floating point and in integers, take the times of the test.
 fn scripted() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -116,7 +116,7 @@ fn scripted() -> Instant {
     *START + ELAPSED.get()
 }
 
-/// The versions after the first of a kernel whose precision is not named, with integers this much faster.
+/// Returns the versions after the first from a kernel without a configured precision, with integers this much faster.
 fn tried(speed_up_percent: u64) -> [(KernelVariant, String); 2] {
     SPEED_UP_PERCENT.set(speed_up_percent);
     let kernel = Kernel::new(vec![KernelVariant::PortableF32], PrecisionPreference::Auto)

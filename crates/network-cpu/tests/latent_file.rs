@@ -1,5 +1,5 @@
-//! Published MuZero networks as files: their answers are those of the layers that the file names, in float64, and files
-//! of another network are refused.
+//! Published MuZero networks as files: the predictions match the layers named in the file, in float64, and files of
+//! another network are refused.
 
 mod latent_layers;
 

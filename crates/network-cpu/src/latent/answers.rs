@@ -1,6 +1,6 @@
 use crate::multiplier::Multiplier;
 
-/// The outputs of the heads for the states of a pass.
+/// Head outputs for the states of a pass.
 #[derive(Debug)]
 pub(crate) struct Answers {
     /// n: scalars have 2n + 1 atoms.
@@ -10,9 +10,9 @@ pub(crate) struct Answers {
     policy: Vec<f32>,
     /// Logits of one scalar, `[rows, padded atoms]`.
     scalar: Vec<f32>,
-    /// Means of the atoms of the values, `[rows]`.
+    /// Mean atoms of the values, `[rows]`.
     values: Vec<f32>,
-    /// Means of the atoms of the rewards, `[rows]`.
+    /// Mean atoms of the rewards, `[rows]`.
     rewards: Vec<f32>,
 }
 
@@ -28,37 +28,37 @@ impl Answers {
         }
     }
 
-    /// The logits of the policy, to be replaced.
+    /// Returns the policy logits, for writing.
     pub(crate) fn policy_mut(&mut self) -> &mut [f32] {
         &mut self.policy
     }
 
-    /// The logits of a scalar, to be replaced before the values or the rewards are [set](Self::set_values).
+    /// Returns the logits of a scalar, for writing before values or rewards are [set](Self::set_values).
     pub(crate) fn scalar_mut(&mut self) -> &mut [f32] {
         &mut self.scalar
     }
 
-    /// Sets the values of the first `rows` rows from the logits of a scalar.
+    /// Sets the values of the first `rows` rows from the scalar logits.
     pub(crate) fn set_values(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
         multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.values[..rows]);
     }
 
-    /// Sets the rewards of the first `rows` rows from the logits of a scalar.
+    /// Sets the rewards of the first `rows` rows from the scalar logits.
     pub(crate) fn set_rewards(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
         multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.rewards[..rows]);
     }
 
-    /// Logits of a row, padded.
+    /// Returns the policy logits of a row, padded.
     pub(crate) fn policy(&self, row: usize) -> &[f32] {
         &self.policy[row * self.padded_actions..][..self.padded_actions]
     }
 
-    /// The mean of the atoms of a row's value.
+    /// Returns the mean atom of a row's value.
     pub(crate) fn value(&self, row: usize) -> f32 {
         self.values[row]
     }
 
-    /// The mean of the atoms of a row's reward.
+    /// Returns the mean atom of a row's reward.
     pub(crate) fn reward(&self, row: usize) -> f32 {
         self.rewards[row]
     }

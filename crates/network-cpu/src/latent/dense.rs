@@ -11,16 +11,15 @@ use crate::multiplier::Multiplier;
 use crate::planes::{Board, Layout, Line, Planes, TILE_ROWS};
 use crate::product::{Output, Product, Run, Slab};
 
-/// The bytes of the states of a pass, so that its activations stay in the second-level cache beside the weights that
-/// are read.
+/// State bytes of a pass, so that the activations stay in the second-level cache next to the weights being read.
 const PASS_BYTES: usize = 128 << 10;
-/// States of a pass: enough that weights which do not fit the cache are read once for many of them.
+/// States of a pass: enough that weights which exceed the cache are read once for many states.
 const PASS_STATES: std::ops::RangeInclusive<usize> = 64..=512;
 
-/// A dense network, packed.
+/// A packed dense network.
 ///
-/// The activations of many states are planes of one row of cells, a cell being a state: a dense layer is then a 1×1
-/// convolution.
+/// The activations of many states are planes with one row of cells, and a cell is a state: a dense layer is then a
+/// 1×1 convolution.
 #[derive(Debug)]
 pub(crate) struct DenseNetwork {
     path: KernelVariant,
@@ -28,7 +27,7 @@ pub(crate) struct DenseNetwork {
     units: usize,
     /// P.
     observed: usize,
-    /// The most states of a pass.
+    /// Maximum states of a pass.
     pass: usize,
     representation: Trunk,
     policy: Head,
@@ -38,7 +37,7 @@ pub(crate) struct DenseNetwork {
     chance: Option<Chance>,
 }
 
-/// The layers of a step.
+/// Layers of a step.
 #[derive(Debug)]
 struct Dynamics {
     trunk: Trunk,
@@ -46,7 +45,7 @@ struct Dynamics {
     reward: Head,
 }
 
-/// The layers that lead to afterstates.
+/// Layers that lead to afterstates.
 #[derive(Debug)]
 struct Chance {
     afterstate: Trunk,
@@ -61,7 +60,7 @@ struct Trunk {
     blocks: Vec<[Layer; 2]>,
 }
 
-/// A matrix and its layer norm.
+/// A matrix with layer norm.
 #[derive(Debug)]
 struct Layer {
     product: Product,
@@ -74,19 +73,19 @@ struct Head {
     output: Product,
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     observations: Planes,
-    /// The residual stream; between two trunks, the latent states.
+    /// Residual stream; between two trunks, the latent states.
     stream: Planes,
-    /// The activations between the two layers of a block.
+    /// Activations between the two layers of a block.
     inner: Planes,
-    /// The hidden units of a head.
+    /// Hidden units of a head.
     hidden: Planes,
-    /// The sums of a layer, `[rows, padded outputs]`.
+    /// Sums of a layer, `[rows, padded outputs]`.
     sums: Vec<f32>,
-    /// The rows of the pass.
+    /// Rows of the pass.
     runs: Vec<Run>,
 }
 
@@ -111,7 +110,7 @@ impl DenseNetwork {
         network
     }
 
-    /// All products: the dynamics and the heads, which a search computes together many times, lie together.
+    /// Iterates over all products. Dynamics and heads, which a search computes together many times, are adjacent.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let (afterstate, of_chance) = match &mut self.chance {
             Some(Chance { afterstate, value, code, .. }) => (Some(afterstate), Some([value, code])),
@@ -133,23 +132,23 @@ impl DenseNetwork {
         layers.map(|layer| &mut layer.product).chain(of_heads)
     }
 
-    /// Lines of a latent state in a pool.
+    /// Returns the lines of a latent state in a pool.
     pub(crate) fn state_lines(&self) -> usize {
         self.path.packing().format.lines(self.units)
     }
 
-    /// The most states of a pass.
+    /// Returns the maximum states of a pass.
     pub(crate) fn pass(&self) -> usize {
         self.pass
     }
 
-    /// The padded outputs of the policy, and the most of another head.
+    /// Returns the padded outputs of the policy, and the maximum of any other head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        // A reward has as many atoms as a value.
+        // Rewards and values have the same number of atoms.
         [&self.policy, &self.value].map(|head| head.output.padded_outputs())
     }
 
-    /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
+    /// Returns the padded outputs of the chance codes and of the afterstate value; `None` without chance.
     pub(crate) fn padded_chance(&self) -> Option<[usize; 2]> {
         let Chance { value, code, .. } = self.chance.as_ref()?;
         Some([code, value].map(|head| head.output.padded_outputs()))
@@ -170,7 +169,7 @@ impl DenseNetwork {
         }
     }
 
-    /// Computes the states of observations `[rows, P]`, at most those of a pass, and the predictions in them.
+    /// Computes the states of observations `[rows, P]`, at most one pass, with the predictions.
     pub(crate) fn initial(
         &self,
         buffers: &mut Buffers,
@@ -196,7 +195,7 @@ impl DenseNetwork {
         answers.set_values(&multiplier, to.len(), self.value.output.padded_outputs());
     }
 
-    /// Takes steps, at most those of a pass.
+    /// Takes steps, at most one pass.
     ///
     /// # Panics
     /// Without dynamics.
@@ -221,7 +220,7 @@ impl DenseNetwork {
         answers.set_rewards(&multiplier, steps.len(), reward.output.padded_outputs());
     }
 
-    /// Takes actions to afterstates, at most those of a pass. The policy of the answers is that of chance.
+    /// Takes actions to afterstates, at most one pass. The policy in `answers` is over chance codes.
     ///
     /// # Panics
     /// Without chance.
@@ -262,14 +261,14 @@ impl Chance {
 }
 
 impl Trunk {
-    /// Packs a trunk whose first layer takes the first `inputs` of its inputs.
+    /// Packs a trunk; the first layer takes only the first `inputs` inputs.
     fn new(path: KernelVariant, trunk: &DenseTrunk, inputs: usize) -> Self {
         let block = |layers: &[Normed; 2]| layers.each_ref().map(|layer| Layer::new(path, layer, layer.inputs));
         Self { input: Layer::new(path, &trunk.input, inputs), blocks: trunk.blocks.iter().map(block).collect() }
     }
 
-    /// Replaces the first `rows` rows of the stream by their next states if there are actions, else by the states of
-    /// the observations.
+    /// Replaces the first `rows` rows of the stream: with the next states if there are actions, otherwise with the
+    /// states of the observations.
     fn compute(
         &self,
         multiplier: &Multiplier,
@@ -293,7 +292,7 @@ impl Trunk {
 }
 
 impl Layer {
-    /// Packs a layer of the first `inputs` of its inputs.
+    /// Packs a layer over only the first `inputs` inputs.
     fn new(path: KernelVariant, layer: &Normed, inputs: usize) -> Self {
         let weight = layer.weight.chunks_exact(layer.inputs).flat_map(|row| &row[..inputs]).copied().collect();
         let affine = Affine { inputs, taps: 1, weight, bias: vec![0.0; layer.scale.len()], norm: None };
@@ -325,7 +324,7 @@ impl Head {
         Self { hidden, output: Product::over_cells(path.packing(), &head.output, STATE, 0) }
     }
 
-    /// Computes the logits of the states in the stream, that `steps` led to, with a memory if there is one.
+    /// Computes the logits of the states in the stream, which `steps` led to, with a memory if there is one.
     fn remember(
         &self,
         multiplier: &Multiplier,

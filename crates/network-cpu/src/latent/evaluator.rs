@@ -8,15 +8,15 @@ use weights::{Architecture, WeightsVersion};
 use super::network::{LatentNetwork, Workspace};
 use super::pool::{Memory, Pool};
 
-/// The batch size beyond which larger ones gain little.
+/// Batch size beyond which larger batches gain little.
 const PREFERRED_BATCH: usize = 256;
-/// The most observations or steps of a batch; more are a bug of the caller's configuration.
+/// Maximum observations or steps of a batch; more are a bug in the caller's configuration.
 const MAX_BATCH: usize = 16_384;
 
 /// Computes latent states and predictions with one weights version on this CPU.
 ///
-/// It belongs to one thread, with its pool of latent states, and allocates nothing per call; another thread has its own
-/// evaluator of the same [`LatentNetwork`].
+/// It belongs to one thread, with a pool of latent states, and allocates nothing per call; another thread has a
+/// separate evaluator of the same [`LatentNetwork`].
 #[derive(Debug)]
 pub struct LatentEvaluator {
     network: Arc<LatentNetwork>,
@@ -38,7 +38,7 @@ impl LatentEvaluator {
         Self { workspace: network.workspace(), pool: network.pool(), network, attributes }
     }
 
-    /// The weights that it evaluates with.
+    /// Returns the packed weights.
     #[must_use]
     pub fn network(&self) -> &Arc<LatentNetwork> {
         &self.network
@@ -49,7 +49,7 @@ impl LatentEvaluator {
     }
 }
 
-/// The number whose transform is a mean of atoms.
+/// Returns the number with the transform `mean`, a mean atom.
 fn scalar(mean: f32) -> f32 {
     inverse_transform(f64::from(mean)) as f32
 }

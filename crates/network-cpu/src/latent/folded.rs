@@ -1,5 +1,5 @@
-//! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the convolutions
-//! before them.
+//! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the preceding
+//! convolutions.
 
 use network::{ChanceLayers, DynamicsLayers, Error, Head, LatentLayers, Layer, Reader, Trunk, is_vector};
 use rand::SeedableRng;
@@ -14,20 +14,20 @@ pub(crate) struct FoldedLatent {
     pub(crate) architecture: Architecture,
     /// n: values and rewards have 2n + 1 atoms.
     pub(crate) support: usize,
-    /// The gates of the memory, of a network that predicts value prefixes: hidden units of the reward head and of the
-    /// memory, `[64 + 64]`, to `[4 · 64]`.
+    /// Gates of the memory, in a network with value prefixes: hidden units of reward head and memory, `[64 + 64]`, to
+    /// `[4 · 64]`.
     pub(crate) memory: Option<Dense>,
     pub(crate) layers: FoldedLayers,
 }
 
-/// The layers of either kind of network.
+/// Layers of either kind of network.
 #[derive(Debug, Clone)]
 pub(crate) enum FoldedLayers {
     Dense(DenseLayers),
     Residual(ResidualLayers),
 }
 
-/// A network of vectors.
+/// Layers of a network for vectors.
 #[derive(Debug, Clone)]
 pub(crate) struct DenseLayers {
     pub(crate) representation: DenseTrunk,
@@ -35,43 +35,43 @@ pub(crate) struct DenseLayers {
     pub(crate) value: DenseHead,
     /// `None` in an AlphaZero network.
     pub(crate) dynamics: Option<Box<DenseDynamics>>,
-    /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
+    /// Stochastic MuZero only; the dynamics then take an afterstate and a one-hot chance code `[M]`.
     pub(crate) chance: Option<Box<DenseChance>>,
 }
 
-/// The layers of a step.
+/// Layers of a step.
 #[derive(Debug, Clone)]
 pub(crate) struct DenseDynamics {
-    /// Of latent states `[H]` and one-hot actions `[A]` behind them.
+    /// From latent states `[H]` followed by one-hot actions `[A]`.
     pub(crate) trunk: DenseTrunk,
     pub(crate) reward: DenseHead,
 }
 
-/// The layers of Stochastic MuZero that a search needs.
+/// Layers of Stochastic MuZero that a search needs.
 #[derive(Debug, Clone)]
 pub(crate) struct DenseChance {
-    /// Of latent states `[H]` and one-hot actions `[A]` behind them.
+    /// From latent states `[H]` followed by one-hot actions `[A]`.
     pub(crate) afterstate: DenseTrunk,
     pub(crate) value: DenseHead,
     /// To logits of the chance codes `[M]`.
     pub(crate) code: DenseHead,
 }
 
-/// The dense layers before a latent state is rescaled.
+/// Dense layers before the rescaling of a latent state.
 #[derive(Debug, Clone)]
 pub(crate) struct DenseTrunk {
     pub(crate) input: Normed,
     pub(crate) blocks: Vec<[Normed; 2]>,
 }
 
-/// A head of a network of vectors.
+/// Head of a network for vectors.
 #[derive(Debug, Clone)]
 pub(crate) struct DenseHead {
     pub(crate) hidden: Normed,
     pub(crate) output: Dense,
 }
 
-/// A network of planes.
+/// Layers of a network for planes.
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualLayers {
     pub(crate) representation: ResidualTrunk,
@@ -82,40 +82,40 @@ pub(crate) struct ResidualLayers {
     pub(crate) value: ResidualHead,
     /// `None` in an AlphaZero network.
     pub(crate) dynamics: Option<Box<ResidualDynamics>>,
-    /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
+    /// Stochastic MuZero only; the dynamics then take an afterstate and a one-hot chance code `[M]`.
     pub(crate) chance: Option<Box<ResidualChance>>,
 }
 
-/// The layers of a step.
+/// Layers of a step.
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualDynamics {
     /// One-hot actions `[A]` to planes `[4 · H · W]`.
     pub(crate) action: Dense,
-    /// Of latent states `[C, H, W]` and the action's planes behind them.
+    /// From latent states `[C, H, W]` followed by the planes of the action.
     pub(crate) trunk: ResidualTrunk,
     pub(crate) reward: ResidualHead,
 }
 
-/// The layers of Stochastic MuZero that a search needs.
+/// Layers of Stochastic MuZero that a search needs.
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualChance {
     /// One-hot actions `[A]` to planes `[4 · H · W]`.
     pub(crate) action: Dense,
-    /// Of latent states `[C, H, W]` and the action's planes behind them.
+    /// From latent states `[C, H, W]` followed by the planes of the action.
     pub(crate) afterstate: ResidualTrunk,
     pub(crate) value: ResidualHead,
     /// To logits of the chance codes `[M]`.
     pub(crate) code: ResidualHead,
 }
 
-/// The convolutions before a latent state is rescaled.
+/// Convolutions before the rescaling of a latent state.
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualTrunk {
     pub(crate) stem: Affine,
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A head of a network of planes with hidden units: any but the policy.
+/// Head with hidden units in a network for planes: any head but the policy.
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualHead {
     /// To 32 channels.
@@ -139,10 +139,10 @@ impl FoldedLatent {
         Ok(folded)
     }
 
-    /// A network of random weights, for checks: activations stay of the order of one.
+    /// Creates a network with random weights, for checks; activations stay of the order of one.
     ///
     /// # Errors
-    /// [`Error::Architecture`] for a size out of range, [`Error::Model`] for another model.
+    /// [`Error::Architecture`] for a size that is out of range, [`Error::Model`] for another model.
     pub(crate) fn random(architecture: &Architecture, seed: u64) -> Result<Self, Error> {
         Self::build(architecture, &mut Source::Random(Box::new(ChaCha8Rng::seed_from_u64(seed))))
     }
@@ -201,7 +201,7 @@ impl DenseChance {
             value: DenseHead::build(&layers.value, source)?,
             code: DenseHead::build(&layers.code, source)?,
         };
-        // The file holds the encoder as well, which only training uses.
+        // The file also holds the encoder, which only training uses.
         DenseTrunk::build(&layers.encoder, source)?;
         DenseHead::build(&layers.encoding, source)?;
         Ok(chance)
@@ -247,7 +247,7 @@ impl ResidualChance {
             value: ResidualHead::build(&layers.value, source)?,
             code: ResidualHead::build(&layers.code, source)?,
         };
-        // The file holds the encoder as well, which only training uses.
+        // The file also holds the encoder, which only training uses.
         ResidualTrunk::build(&layers.encoder, source)?;
         ResidualHead::build(&layers.encoding, source)?;
         Ok(chance)

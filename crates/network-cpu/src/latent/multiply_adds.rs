@@ -1,4 +1,4 @@
-//! The work of a MuZero network.
+//! Multiply-adds of a MuZero network.
 
 use network::{LatentLayers, Layer, LayerKind};
 use weights::Architecture;
@@ -6,14 +6,15 @@ use weights::Architecture;
 /// Multiply-adds of an initial and of a recurrent inference; a one-hot action costs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatentMultiplyAdds {
-    /// An observation to its latent state and the predictions in it.
+    /// From an observation to the latent state and its predictions.
     pub initial: usize,
-    /// A latent state and an action to the next latent state and the predictions in it; 0 without dynamics.
+    /// From a latent state and an action to the next state and its predictions; 0 without dynamics.
     pub recurrent: usize,
 }
 
 impl LatentMultiplyAdds {
-    /// Counts those of a network. Convolutions count products with cells of the board, not with the padding.
+    /// Counts the multiply-adds of a network. Convolutions count products with cells of the board, not with the
+    /// padding.
     pub(crate) fn of(architecture: &Architecture, layers: &LatentLayers) -> Self {
         let sum = |names: &[&str]| {
             let counts = |layer: &&Layer| names.iter().any(|name| layer.name.starts_with(name));
@@ -31,14 +32,14 @@ impl LatentMultiplyAdds {
 
 fn of_layer(architecture: &Architecture, layer: &Layer) -> usize {
     let &Architecture { channels, height, width, .. } = architecture;
-    // The action is one of the inputs, in a vector or as planes.
+    // The action is one of the inputs, as a vector or as planes.
     let inputs = match layer.name.as_str() {
         "dynamics.action" => 0,
         "dynamics.input" if layer.kind == LayerKind::Dense => channels,
         _ => layer.inputs,
     };
     let pairs = match layer.kind {
-        // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
+        // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs: an output cell and an input cell.
         LayerKind::Convolution { side: 3, .. } => (3 * height - 2) * (3 * width - 2),
         LayerKind::Convolution { .. } => height * width,
         LayerKind::Linear | LayerKind::Dense => 1,

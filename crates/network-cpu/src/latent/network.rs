@@ -10,13 +10,13 @@ use super::prefix::{self, Gates};
 use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
 
-/// A weights version of a MuZero network packed for one kernel variant; threads share it.
+/// A MuZero weights version packed for one kernel variant; threads share it.
 #[derive(Debug)]
 pub struct LatentNetwork {
     architecture: Architecture,
     path: KernelVariant,
     support: usize,
-    /// Of a network that predicts value prefixes.
+    /// LSTM of a network with value prefixes.
     gates: Option<Gates>,
     layers: Layers,
 }
@@ -27,13 +27,13 @@ enum Layers {
     Residual(Box<ResidualNetwork>),
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     layers: LayerBuffers,
     gates: Option<prefix::Buffers>,
     answers: Answers,
-    /// Those for afterstates, of a network with chance.
+    /// Answers for afterstates, in a network with chance.
     of_afterstates: Option<Answers>,
 }
 
@@ -44,22 +44,22 @@ enum LayerBuffers {
 }
 
 impl LatentNetwork {
-    /// Reads and packs a published version. A path of integers is replaced by its floating-point
+    /// Reads and packs a published version. An integer path is replaced by the floating-point
     /// [base](KernelVariant::base).
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
-    /// that this machine does not have, [`Error::Network`] for another model and for bytes that are not exactly those
-    /// of such a network, which names the tensor.
+    /// that this machine lacks. [`Error::Network`] for another model, and for bytes that do not match the
+    /// architecture exactly; it names the tensor.
     pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
         Error::check_latent(architecture)?;
         Self::from_folded(&FoldedLatent::from_safetensors(architecture, bytes)?, path)
     }
 
-    /// Packs a network of random weights, for benchmarks.
+    /// Packs a network with random weights, for benchmarks.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// The same as [`new`](Self::new).
     pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
         Error::check_latent(architecture)?;
         Self::from_folded(&FoldedLatent::random(architecture, seed)?, path)
@@ -82,19 +82,19 @@ impl LatentNetwork {
         Ok(Self { architecture: architecture.clone(), path, support: *support, gates, layers })
     }
 
-    /// The network's shape.
+    /// Returns the shape of the network.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// The path that computes it.
+    /// Returns the path that computes the network.
     #[must_use]
     pub fn path(&self) -> KernelVariant {
         self.path
     }
 
-    /// The multiply-adds of an inference.
+    /// Returns the multiply-adds per inference.
     ///
     /// # Panics
     /// Never: the architecture was checked.
@@ -104,7 +104,7 @@ impl LatentNetwork {
         LatentMultiplyAdds::of(&self.architecture, &layers)
     }
 
-    /// Bytes of a latent state in a pool.
+    /// Returns the bytes of a latent state in a pool.
     #[must_use]
     pub fn state_bytes(&self) -> usize {
         self.state_lines() * size_of::<crate::planes::Line>()
@@ -117,7 +117,7 @@ impl LatentNetwork {
         }
     }
 
-    /// An empty pool.
+    /// Returns an empty pool.
     pub(crate) fn pool(&self) -> Pool {
         let pool = Pool::new(self.state_lines());
         if self.gates.is_some() { pool.with_memories() } else { pool }
@@ -138,7 +138,7 @@ impl LatentNetwork {
         Workspace { layers, gates, answers: answers(policy, scalar), of_afterstates }
     }
 
-    /// The most observations or steps of a pass.
+    /// Returns the maximum observations or steps of a pass.
     pub(crate) fn pass(&self) -> usize {
         match &self.layers {
             Layers::Dense(network) => network.pass(),
@@ -146,8 +146,7 @@ impl LatentNetwork {
         }
     }
 
-    /// Computes the states of observations `[rows, P, H, W]`, at most those of a [pass](Self::pass), and the
-    /// predictions in them.
+    /// Computes the states of observations `[rows, P, H, W]`, at most one [pass](Self::pass), with the predictions.
     pub(crate) fn initial<'a>(
         &self,
         workspace: &'a mut Workspace,
@@ -168,8 +167,8 @@ impl LatentNetwork {
         answers
     }
 
-    /// Takes steps, at most those of a [pass](Self::pass). Where the network predicts value prefixes, the answers hold
-    /// these in place of rewards, and there are the memories that follow.
+    /// Takes steps, at most one [pass](Self::pass). In a network with value prefixes the answers hold prefixes in
+    /// place of rewards, and the following memories are returned too.
     pub(crate) fn recurrent<'a>(
         &self,
         workspace: &'a mut Workspace,
@@ -190,8 +189,8 @@ impl LatentNetwork {
         (answers, gates.as_ref())
     }
 
-    /// Takes actions to afterstates, at most those of a [pass](Self::pass), in a network with chance. The policy of the
-    /// answers is that of chance.
+    /// Takes actions to afterstates, at most one [pass](Self::pass), in a network with chance. The policy in the
+    /// answers is over chance codes.
     pub(crate) fn act<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
         let Workspace { layers, of_afterstates, .. } = workspace;
         let answers = of_afterstates.as_mut().expect("a network with afterstates");

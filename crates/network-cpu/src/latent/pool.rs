@@ -3,39 +3,38 @@ use network::{MEMORY_UNITS, PREFIX_HORIZON};
 
 use crate::planes::Line;
 
-/// Latent states by slot, in the format of a path: one piece of memory that grows and never moves a state to another
+/// Latent states by slot, in the format of a path: one growing piece of memory that never moves a state to another
 /// slot.
 #[derive(Debug)]
 pub(crate) struct Pool {
     lines: Vec<Line>,
     /// Lines of a state.
     state_lines: usize,
-    /// The memories behind the states, of a network that predicts value prefixes; else empty.
+    /// Memories of the states in a network with value prefixes; otherwise `None`.
     memories: Option<Vec<Memory>>,
 }
 
-/// What a network that predicts value prefixes keeps beside a latent state: the state of its LSTM, and the sum of
-/// rewards that it predicted last. All zeros in the state of an observation, and after every horizon, where a new sum
-/// begins.
+/// Memory that a network with value prefixes keeps next to a latent state: the LSTM state, and the latest predicted
+/// sum of rewards. All zeros in the state of an observation, and after every horizon, where a new sum starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Memory {
-    /// h.
+    /// LSTM output h.
     pub(crate) output: [f32; MEMORY_UNITS],
-    /// c.
+    /// LSTM cell c.
     pub(crate) cell: [f32; MEMORY_UNITS],
-    /// The sum of rewards of the last steps.
+    /// Sum of rewards over the last `steps` steps.
     pub(crate) prefix: f32,
-    /// Their number.
+    /// Number of steps in the sum.
     pub(crate) steps: usize,
 }
 
 impl Memory {
-    /// The memory of a state in which a new sum begins.
+    /// Memory of a state where a new sum starts.
     pub(crate) const EMPTY: Self =
         Self { output: [0.0; MEMORY_UNITS], cell: [0.0; MEMORY_UNITS], prefix: 0.0, steps: 0 };
 
-    /// The memory behind the next state, after a step whose prefix was predicted; h and c are those of the step
-    /// already.
+    /// Returns the memory of the next state, after a step with a predicted prefix; h and c already belong to that
+    /// step.
     pub(crate) fn after(self, prefix: f32) -> Self {
         let steps = self.steps + 1;
         if steps == PREFIX_HORIZON { Self::EMPTY } else { Self { prefix, steps, ..self } }
@@ -43,17 +42,17 @@ impl Memory {
 }
 
 impl Pool {
-    /// An empty pool of states of `state_lines` lines.
+    /// Creates an empty pool for states of `state_lines` lines.
     pub(crate) fn new(state_lines: usize) -> Self {
         Self { lines: Vec::new(), state_lines, memories: None }
     }
 
-    /// The same pool with a memory behind each state.
+    /// Returns the same pool with a memory for each state.
     pub(crate) fn with_memories(self) -> Self {
         Self { memories: Some(Vec::new()), ..self }
     }
 
-    /// Makes room for slots below `slots`; earlier states are kept.
+    /// Makes room for slots below `slots`; existing states are kept.
     ///
     /// # Errors
     /// Fails if there is not enough memory.
@@ -72,7 +71,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The memory behind the state in a slot; empty in a pool without memories.
+    /// Returns the memory of the state in a slot; empty in a pool without memories.
     ///
     /// # Panics
     /// If the slot was not reserved.
@@ -80,7 +79,7 @@ impl Pool {
         self.memories.as_ref().map_or(Memory::EMPTY, |memories| memories[slot.0 as usize])
     }
 
-    /// Replaces the memory behind the state in a slot, where the pool has memories.
+    /// Replaces the memory of the state in a slot, if the pool has memories.
     ///
     /// # Panics
     /// If the slot was not reserved.
@@ -90,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// The state in a slot.
+    /// Returns the state in a slot.
     ///
     /// # Panics
     /// If the slot was not reserved.
@@ -99,7 +98,7 @@ impl Pool {
         &self.lines[slot.0 as usize * self.state_lines..][..self.state_lines]
     }
 
-    /// The state in a slot, to be replaced.
+    /// Returns the state in a slot, for writing.
     ///
     /// # Panics
     /// If the slot was not reserved.

@@ -9,29 +9,29 @@ use crate::multiplier::Multiplier;
 use crate::planes::{Board, Layout, Planes};
 use crate::product::{GROUP, Output, Product, Run};
 
-/// The groups of the hidden units of the reward head, after which those of the memory come.
+/// Groups of the reward head's hidden units; the groups of the memory follow.
 const HIDDEN_GROUPS: usize = VALUE_HIDDEN / GROUP;
 
-/// The LSTM between the hidden units and the output of a reward head that predicts value prefixes; its formula stands
-/// with [`LatentLayers`](network::LatentLayers). Its matrix is a product in the format of the path, the rest float32.
+/// LSTM between the hidden units and the output of a reward head with value prefixes, as defined in
+/// [`LatentLayers`](network::LatentLayers). The matrix is a product in the format of the path, the rest float32.
 #[derive(Debug)]
 pub(crate) struct Gates {
     /// Hidden units and h, `[128]`, to sums `[4 · 64]`.
     pub(crate) product: Product,
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    /// Hidden units and h of each row, a cell being a row.
+    /// Hidden units and h by row; a cell is a row.
     inputs: Planes,
     /// `[rows, 256]`.
     sums: Vec<f32>,
-    /// The memories of the next states.
+    /// Memories of the next states.
     next: Vec<Memory>,
 }
 
-/// The memory of a network that predicts value prefixes, and its buffers; `None` for one that predicts rewards.
+/// LSTM of a network with value prefixes, with buffers; `None` for a network that predicts rewards.
 pub(crate) type Remembering<'a> = Option<(&'a Gates, &'a mut Buffers)>;
 
 impl Gates {
@@ -48,7 +48,7 @@ impl Gates {
         }
     }
 
-    /// Takes steps whose rows `runs` have their hidden units in the [inputs](Buffers::inputs_mut), and writes h to the
+    /// Takes steps with the hidden units of the rows `runs` in the [inputs](Buffers::inputs_mut), and writes h to the
     /// same rows of `hidden`.
     pub(crate) fn compute(
         &self,
@@ -73,12 +73,12 @@ impl Gates {
 }
 
 impl Buffers {
-    /// The hidden units of each row, to be replaced: the first 64 channels.
+    /// Returns the hidden units of each row, for writing: the first 64 channels.
     pub(crate) fn inputs_mut(&mut self) -> &mut Planes {
         &mut self.inputs
     }
 
-    /// The memory that follows the step of a row, but for its prefix and steps, which are those of before.
+    /// Returns the memory after the step of a row, with prefix and step count still from before the step.
     pub(crate) fn next(&self, row: usize) -> Memory {
         self.next[row]
     }

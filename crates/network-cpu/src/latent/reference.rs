@@ -1,5 +1,5 @@
-//! Evaluates a MuZero network, or an AlphaZero network of returns, in float64 by its definition, as the reference for
-//! every path.
+//! Reference for every path: evaluates a MuZero network, or an AlphaZero network of returns, in float64 by
+//! definition.
 
 use inference::categorical::inverse_transform;
 use network::{Activation, HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
@@ -10,20 +10,20 @@ use super::folded::{
 use crate::folded::{Affine, Normed};
 use crate::reference::{convolve, layer, rectify, residual};
 
-/// The answer to one observation or step.
+/// Result for one observation or step.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    /// The latent state, `[H]` or `[C, H, W]`.
+    /// Latent state, `[H]` or `[C, H, W]`.
     pub(crate) state: Vec<f64>,
-    /// Logits `[A]`.
+    /// Policy logits `[A]`.
     pub(crate) policy: Vec<f64>,
     pub(crate) value: f64,
     pub(crate) reward: f64,
-    /// The memory behind the state, of a network that predicts value prefixes.
+    /// Memory of the state, in a network with value prefixes.
     memory: Memory,
 }
 
-/// h, c, the prefix and the number of its steps.
+/// h, c, the prefix and the number of steps in the prefix.
 #[derive(Debug, Clone)]
 struct Memory {
     output: Vec<f64>,
@@ -38,7 +38,7 @@ impl Memory {
     }
 }
 
-/// Returns the latent state of an observation and the predictions in it; the reward is zero.
+/// Returns the latent state of an observation, with the predictions; the reward is zero.
 pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     let observation: Vec<f64> = observation.iter().map(|&value| f64::from(value)).collect();
     let mut state = match &network.layers {
@@ -49,8 +49,8 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     Answer { reward: 0.0, memory: Memory::empty(), ..predictions(network, state, &Memory::empty()) }
 }
 
-/// Returns the afterstate that an action leads to from the state of another answer, in a network with chance, and the
-/// predictions of it: the policy is that of chance, the reward is zero.
+/// Returns the afterstate of an action in the state of another answer, with the predictions, in a network with
+/// chance: the policy is over chance codes, the reward is zero.
 pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
     let one_hot = one_hot(network.architecture.actions, action);
     let (state, policy, value) = match &network.layers {
@@ -74,8 +74,7 @@ pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action:
     Answer { state, policy, value: expectation(&value), reward: 0.0, memory: Memory::empty() }
 }
 
-/// Returns the state that an action, or from an afterstate a chance code, leads to from that of another answer, and the
-/// predictions in it.
+/// Returns the next state after an action, or after a chance code from an afterstate, with the predictions.
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
     let one_hot = one_hot(choices(network), action);
     let mut next = match &network.layers {
@@ -93,7 +92,7 @@ pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &A
     predictions(network, next, memory)
 }
 
-/// The number of actions or codes that the dynamics take.
+/// Returns the number of actions or codes that the dynamics take.
 pub(crate) fn choices(network: &FoldedLatent) -> usize {
     match network.architecture.model.codes() {
         0 => network.architecture.actions,
@@ -163,7 +162,7 @@ fn dense_hidden(head: &DenseHead, state: &[f64]) -> Vec<f64> {
     hidden
 }
 
-/// A matrix and its layer norm.
+/// Applies a matrix and layer norm.
 fn normed(of: &Normed, x: &[f64]) -> Vec<f64> {
     let rows = of.weight.chunks_exact(of.inputs);
     let y: Vec<f64> = rows.map(|row| row.iter().zip(x).map(|(&weight, x)| f64::from(weight) * x).sum()).collect();
@@ -181,7 +180,7 @@ fn residual_trunk(network: &FoldedLatent, trunk: &ResidualTrunk, input: &[f64]) 
     trunk.blocks.iter().fold(x, |x, block| residual(block, Activation::Relu, &x, size))
 }
 
-/// Features `[cells, 32]` of a head.
+/// Returns the features `[cells, 32]` of a head.
 fn features(network: &FoldedLatent, convolution: &Affine, state: &[f64]) -> Vec<f64> {
     let (height, width) = (network.architecture.height, network.architecture.width);
     let mut planes = convolve(convolution, state, (height, width));
@@ -202,7 +201,7 @@ fn rescale(state: &mut [f64]) {
     state.iter_mut().for_each(|x| *x = (*x - least) / (greatest - least + 1e-5));
 }
 
-/// The value that logits of the atoms of a support predict.
+/// Returns the value that logits over the atoms of a support predict.
 fn expectation(logits: &[f64]) -> f64 {
     let bound = (logits.len() / 2) as f64;
     let greatest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -17,75 +17,75 @@ use crate::planes::{Board, Format, Layout, Planes, TILE_ROWS};
 use crate::product::{Output, Product, Run, Slab};
 use crate::trunk::{Activations, Multipliers, Part, Trunk};
 
-/// A residual network of planes, packed.
+/// A packed residual network of planes.
 #[derive(Debug)]
 pub(crate) struct ResidualNetwork {
     path: KernelVariant,
     board: Board,
     channels: usize,
     observed: usize,
-    /// The arrangements of a pass, that of the most positions first.
+    /// Arrangements of a pass, the one for the most positions first.
     arrangements: Vec<Arrangement>,
     representation: Trunk,
-    /// Of states.
+    /// Heads over states.
     prediction: Prediction,
     /// `None` in an AlphaZero network.
     dynamics: Option<Dynamics>,
     chance: Option<Chance>,
 }
 
-/// The layers of a step.
+/// Layers of a step.
 #[derive(Debug)]
 struct Dynamics {
     /// To states, by actions; with chance, from afterstates by chance codes.
     transition: Transition,
-    /// The convolution in front of the reward.
+    /// Convolution before the reward.
     reward_convolution: Product,
     reward: Head,
 }
 
-/// The layers that lead to afterstates.
+/// Layers that lead to afterstates.
 #[derive(Debug)]
 struct Chance {
     /// To afterstates, by actions.
     dynamics: Transition,
-    /// Of afterstates: the policy is that of chance.
+    /// Heads over afterstates; the policy is over chance codes.
     prediction: Prediction,
 }
 
-/// The layers from a latent state and an action, or a chance code, to a latent state.
+/// Layers from a latent state and an action, or a chance code, to a latent state.
 #[derive(Debug)]
 struct Transition {
     trunk: Trunk,
     actions: ActionCells,
 }
 
-/// The heads of policy and value.
+/// Heads of policy and value.
 #[derive(Debug)]
 struct Prediction {
-    /// The convolutions in front of both, the policy's channels first.
+    /// Convolutions before both heads, with the policy's channels first.
     convolution: Product,
     policy: Policy,
     value: Head,
 }
 
-/// The layers of a policy after its convolution.
+/// Layers of a policy after the convolution.
 #[derive(Debug)]
 enum Policy {
     /// Features `[cells, 32]` to logits of actions.
     Actions(Product),
-    /// Those to logits of chance codes.
+    /// Features `[cells, 32]` to logits of chance codes.
     Codes(Head),
 }
 
-/// The planes of each action or chance code, `[A, cells, 4]`.
+/// Planes of each action or chance code, `[A, cells, 4]`.
 #[derive(Debug)]
 struct ActionCells {
     values: Vec<[f32; ACTION_PLANES]>,
     cells: usize,
 }
 
-/// The layers of a head with hidden units, after its convolution.
+/// Layers of a head with hidden units, after the convolution.
 #[derive(Debug)]
 struct Head {
     /// Features `[cells, 32]` to hidden units `[64]`.
@@ -94,26 +94,26 @@ struct Head {
     output: Product,
 }
 
-/// The buffers of a thread.
+/// Buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    /// The buffers of each arrangement.
+    /// Buffers of each arrangement.
     arranged: Vec<Arranged>,
     /// Hidden units of the value, `[rows, 64]`.
     value: Vec<f32>,
     /// Hidden units of the reward, or of the chance codes, `[rows, 64]`.
     other: Vec<f32>,
-    /// Hidden units of one of them, a cell being a position.
+    /// Hidden units of either, as planes; a cell is a position.
     hidden: Planes,
-    /// The rows among the hidden units.
+    /// Rows of the hidden units.
     runs: Vec<Run>,
 }
 
-/// The buffers of an arrangement.
+/// Buffers of an arrangement.
 #[derive(Debug)]
 struct Arranged {
     observations: Planes,
-    /// Latent states, and the planes of actions behind them.
+    /// Latent states, followed by the planes of actions.
     states: Planes,
     activations: Activations,
     /// Features of policy and value.
@@ -162,7 +162,7 @@ impl ResidualNetwork {
         network
     }
 
-    /// All products: the dynamics and the heads, which a search computes together many times, lie together.
+    /// Iterates over all products. Dynamics and heads, which a search computes together many times, are adjacent.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let of_chance = self
             .chance
@@ -180,7 +180,7 @@ impl ResidualNetwork {
         self.representation.products_mut().chain(of_states).chain(of_chance)
     }
 
-    /// Lines of a latent state in a pool, `[blocks of channels, cells]`: planes without their border.
+    /// Returns the lines of a latent state in a pool, `[blocks of channels, cells]`: planes without border.
     pub(crate) fn state_lines(&self) -> usize {
         self.format().lines(self.channels) * self.board.cells()
     }
@@ -189,18 +189,18 @@ impl ResidualNetwork {
         self.path.packing().format
     }
 
-    /// The most positions of a pass.
+    /// Returns the maximum positions of a pass.
     pub(crate) fn pass(&self) -> usize {
         self.arrangements.iter().map(|arrangement| arrangement.features.positions).max().unwrap_or(0)
     }
 
-    /// The padded outputs of the policy, and the most of another head.
+    /// Returns the padded outputs of the policy, and the maximum of any other head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        // A reward has as many atoms as a value.
+        // Rewards and values have the same number of atoms.
         self.prediction.padded_outputs()
     }
 
-    /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
+    /// Returns the padded outputs of the chance codes and of the afterstate value; `None` without chance.
     pub(crate) fn padded_chance(&self) -> Option<[usize; 2]> {
         self.chance.as_ref().map(|chance| chance.prediction.padded_outputs())
     }
@@ -223,15 +223,15 @@ impl ResidualNetwork {
         }
     }
 
-    /// The layers of a step.
+    /// Returns the layers of a step.
     fn dynamics(&self) -> &Dynamics {
         self.dynamics.as_ref().expect("the network has dynamics")
     }
 
-    /// Computes the next states of an input, at most those of a pass, and the predictions in them.
+    /// Computes the next states of an input, at most one pass, with the predictions.
     ///
     /// # Panics
-    /// For steps, without dynamics.
+    /// If `input` has steps and the network no dynamics.
     pub(crate) fn compute(
         &self,
         buffers: &mut Buffers,
@@ -290,10 +290,10 @@ impl ResidualNetwork {
         }
     }
 
-    /// The heads that read the next states of an input.
+    /// Returns the heads that read the next states of an input.
     ///
     /// # Panics
-    /// For afterstates, without chance.
+    /// If `input` has actions to afterstates and the network no chance.
     fn prediction(&self, input: Input<'_>) -> &Prediction {
         match input {
             Input::Observations(..) | Input::Steps(_) => &self.prediction,
@@ -305,7 +305,7 @@ impl ResidualNetwork {
         self.chance.as_ref().expect("the network has afterstates")
     }
 
-    /// Numbers of an observation.
+    /// Returns the numbers of an observation.
     fn len(&self) -> usize {
         self.observed * self.board.cells()
     }
@@ -338,7 +338,7 @@ impl ResidualNetwork {
         }
     }
 
-    /// Computes the features of a part, whose first position is position `first` of the features.
+    /// Computes the features of a part; the first position goes to position `first` of the features.
     fn features(
         &self,
         multiplier: &Multiplier,
@@ -359,7 +359,7 @@ impl ResidualNetwork {
         }
     }
 
-    /// Writes the states in which steps begin and the planes of their actions, and returns the trunk that reads them.
+    /// Writes the states before the steps and the planes of the actions, and returns the trunk that reads both.
     fn enter<'a>(&self, transition: &'a Transition, steps: &[Unroll], planes: &mut Planes, pool: &Pool) -> &'a Trunk {
         for (position, step) in steps.iter().enumerate() {
             self.read_state(planes, position, pool, step.from);
@@ -387,12 +387,12 @@ impl ResidualNetwork {
     }
 }
 
-/// The origin of the next states.
+/// Origin of the next states.
 #[derive(Clone, Copy)]
 pub(crate) enum Input<'a> {
-    /// Observations `[positions, P, H, W]`, and the slots of their states.
+    /// Observations `[positions, P, H, W]`, with the slots for the states.
     Observations(&'a [f32], &'a [Slot]),
-    /// Steps to states from those in the pool; with chance, from afterstates by chance codes.
+    /// Steps from states in the pool to states; with chance, from afterstates by chance codes.
     Steps(&'a [Unroll]),
     /// Actions from states in the pool to afterstates.
     Acts(&'a [Unroll]),
@@ -406,7 +406,7 @@ impl Input<'_> {
         }
     }
 
-    /// Some of its positions; an observation has `len` numbers.
+    /// Returns a range of positions; an observation has `len` numbers.
     fn part(&self, range: Range<usize>, len: usize) -> Self {
         match self {
             Self::Observations(values, to) => {
@@ -417,7 +417,7 @@ impl Input<'_> {
         }
     }
 
-    /// The slot of the next state of a position.
+    /// Returns the slot for the next state of a position.
     fn to(&self, position: usize) -> Slot {
         match self {
             Self::Observations(_, to) => to[position],
@@ -427,7 +427,7 @@ impl Input<'_> {
 }
 
 impl ActionCells {
-    /// The outputs `[4, cells]` of a layer for each one-hot action.
+    /// Collects the outputs `[4, cells]` of a layer for each one-hot action.
     fn new(layer: &Dense, cells: usize) -> Self {
         let of = |action: usize, plane: usize, cell: usize| {
             let output = plane * cells + cell;
@@ -438,10 +438,10 @@ impl ActionCells {
         Self { values, cells }
     }
 
-    /// Writes the planes of an action to the channels from `first` on of a position.
+    /// Writes the planes of an action to the channels of a position, from `first` on.
     fn write(&self, planes: &mut Planes, position: usize, first: usize, action: usize) {
         let (format, values) = (planes.format, &self.values[action * self.cells..][..self.cells]);
-        // The channels of states come in groups of sixteen, so that four more are in one line.
+        // The channels of states come in groups of sixteen, so that four more share one line.
         let (block, channel) = (first / format.per_line(), first % format.per_line());
         for (line, values) in planes.cells(block, position).zip(values) {
             let line = &mut planes.lines[line];
@@ -451,7 +451,7 @@ impl ActionCells {
 }
 
 impl Prediction {
-    /// Packs the convolutions in front of policy and value, and the layers of the value.
+    /// Packs the convolutions before policy and value, and the layers of the value.
     fn new(path: KernelVariant, board: Board, of_policy: &Affine, policy: Policy, value: &ResidualHead) -> Self {
         let both = Affine {
             weight: [&of_policy.weight[..], &value.convolution.weight].concat(),
@@ -467,7 +467,7 @@ impl Prediction {
         }
     }
 
-    /// All products, in the order in which they are computed.
+    /// Iterates over all products, in order of computation.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let (policy, output) = match &mut self.policy {
             Policy::Actions(logits) => (logits, None),
@@ -477,7 +477,7 @@ impl Prediction {
         [&mut self.convolution, policy, hidden, value].into_iter().chain(output)
     }
 
-    /// The padded outputs of the policy, and those of the value.
+    /// Returns the padded outputs of policy and value.
     fn padded_outputs(&self) -> [usize; 2] {
         let (Policy::Actions(policy) | Policy::Codes(Head { output: policy, .. })) = &self.policy;
         [policy, &self.value.output].map(Product::padded_outputs)
@@ -485,7 +485,7 @@ impl Prediction {
 }
 
 impl Head {
-    /// Packs the layers of a head, whose features begin with channel `first`.
+    /// Packs the layers of a head, with features from channel `first` on.
     fn new(path: KernelVariant, head: &ResidualHead, board: Board, first: usize) -> Self {
         let packing = path.packing();
         Self {

@@ -1,8 +1,8 @@
-//! Passes over the outputs of products: layer norm with what follows it, the rescaling of latent states, and the
-//! values that categorical distributions predict.
+//! Passes over the outputs of products: layer norm with the operations after it, the rescaling of latent states, and
+//! the means of categorical distributions.
 //!
-//! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
-//! registers.
+//! The functions are plain Rust, inlined into separate functions per path, where the compiler can use the registers
+//! of the path.
 
 use std::ops::Range;
 
@@ -16,10 +16,10 @@ use crate::multiply::rectified;
 use crate::planes::{Format, Layout, Line, Planes, TILE_ROWS, WORDS, from_bf16, to_bf16};
 use crate::product::{GROUP, Run};
 
-/// The ε of the rescaling of latent states.
+/// ε of the rescaling of latent states.
 const RESCALING_EPSILON: f32 = 1e-5;
 
-/// The parameters of a layer norm over `units` numbers; those that pad the last group are zero, and so are the outputs
+/// Parameters of a layer norm over `units` numbers. The padding of the last group is zero, and so are the outputs
 /// there.
 #[derive(Debug, Clone)]
 pub(crate) struct Norm {
@@ -38,14 +38,14 @@ impl Norm {
     }
 }
 
-/// Numbers in groups, the last padded with zeros.
+/// Returns numbers in groups, the last padded with zeros.
 fn grouped(values: &[f32]) -> Vec<[f32; GROUP]> {
     let mut grouped = vec![[0.0; GROUP]; values.len().div_ceil(GROUP)];
     grouped.as_flattened_mut()[..values.len()].copy_from_slice(values);
     grouped
 }
 
-/// The columns of a matrix that multiply one-hot actions, `[A, outputs]`.
+/// Matrix columns for one-hot actions, `[A, outputs]`.
 ///
 /// The product with a one-hot vector is one column, so that adding it to the sums replaces A products.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub(crate) struct ActionColumns {
 }
 
 impl ActionColumns {
-    /// Takes the columns from `first` on of weights `[outputs, inputs]`.
+    /// Takes the columns from `first` on out of weights `[outputs, inputs]`.
     pub(crate) fn new(layer: &Normed, first: usize) -> Self {
         let column = |input: usize| -> Vec<f32> {
             layer.weight.chunks_exact(layer.inputs).map(|weights| weights[input]).collect()
@@ -70,10 +70,10 @@ impl ActionColumns {
     }
 }
 
-/// The operations on the sums of a dense layer, in the order of its fields; ReLU comes before rescaling.
+/// Operations on the sums of a dense layer, in the order of the fields; ReLU comes before rescaling.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finish<'a> {
-    /// The columns to add, and the actions of the rows.
+    /// Columns to add, with the actions of the rows.
     pub(crate) actions: Option<(&'a ActionColumns, &'a [Unroll])>,
     pub(crate) norm: &'a Norm,
     /// Add the values in the output.
@@ -83,14 +83,14 @@ pub(crate) struct Finish<'a> {
 }
 
 impl<'a> Finish<'a> {
-    /// Layer norm and ReLU.
+    /// Returns layer norm and ReLU alone.
     pub(crate) fn relu(norm: &'a Norm) -> Self {
         Self { actions: None, norm, add: false, rescale: false }
     }
 }
 
-/// Finishes the first `rows` rows of `sums`, `[rows, padded]`, and writes them to the same cells of `output`; the sums
-/// are overwritten.
+/// Finishes the first `rows` rows of `sums`, `[rows, padded]`, and writes them to the same cells of `output`; the
+/// sums are overwritten.
 #[inline(always)]
 pub(crate) fn finish_rows(finish: &Finish<'_>, rows: usize, sums: &mut [f32], padded: usize, output: &mut Planes) {
     // With the format as a constant, the compiler removes the branches in the loops.
@@ -150,12 +150,12 @@ fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> 
     std::array::from_fn(|lane| combine(a[lane], b[lane]))
 }
 
-/// Replaces `runs` by those of the first `rows` cells of a layout, each a row of a matrix.
+/// Replaces `runs` by the runs of a layout's first `rows` cells, each a row of a matrix.
 pub(crate) fn take_rows(path: KernelVariant, layout: Layout, rows: usize, runs: &mut Vec<Run>) {
     take_lines(path, layout.margin()..layout.margin() + rows, runs);
 }
 
-/// Replaces `runs` by those of some lines of planes, each a row of a matrix.
+/// Replaces `runs` by the runs for a range of lines, each a row of a matrix.
 pub(crate) fn take_lines(path: KernelVariant, lines: Range<usize>, runs: &mut Vec<Run>) {
     let most = if path.has_tiles() { TILE_ROWS } else { path.rows_of_run() };
     let Range { start, end } = lines;
@@ -163,7 +163,7 @@ pub(crate) fn take_lines(path: KernelVariant, lines: Range<usize>, runs: &mut Ve
     runs.extend((start..end).step_by(most).map(|first| Run::new(first, most.min(end - first), 1)));
 }
 
-/// Sixteen channels of a row, whose blocks are `block_lines` lines apart.
+/// Reads sixteen channels of a row, with blocks `block_lines` lines apart.
 #[inline(always)]
 pub(crate) fn read(format: Format, lines: &[Line], block_lines: usize, group: usize) -> [f32; GROUP] {
     match format {
@@ -179,7 +179,7 @@ pub(crate) fn read(format: Format, lines: &[Line], block_lines: usize, group: us
     }
 }
 
-/// Sets sixteen channels of a row, rounded to the format; the inverse of [`read`].
+/// Writes sixteen channels of a row, rounded to the format; the inverse of [`read`].
 #[inline(always)]
 pub(crate) fn write(format: Format, lines: &mut [Line], block_lines: usize, group: usize, values: &[f32; GROUP]) {
     match format {
@@ -200,7 +200,7 @@ fn split(values: &[[f32; GROUP]], units: usize) -> (&[[f32; GROUP]], &[f32]) {
     (whole, rest.first().map_or(&[], |group| &group[..units % GROUP]))
 }
 
-/// The mean of some numbers, and the inverse of their standard deviation with the ε of a layer norm.
+/// Mean of numbers, and inverse standard deviation with the ε of a layer norm.
 struct Moments {
     mean: f32,
     inverse: f32,
@@ -229,13 +229,13 @@ fn fold(lanes: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> f32 {
     combine(two[0], two[1])
 }
 
-/// The sum of all lanes.
+/// Returns the sum of all lanes.
 #[inline(always)]
 pub(crate) fn total(lanes: [f32; GROUP]) -> f32 {
     fold(lanes, |a, b| a + b)
 }
 
-/// The least and the greatest number in each lane.
+/// Minimum and maximum in each lane.
 #[derive(Clone, Copy)]
 struct Extremes {
     least: [f32; GROUP],
@@ -250,7 +250,7 @@ impl Extremes {
         let (whole, rest) = split(values, units);
         let mut extremes = Self::NONE;
         whole.iter().for_each(|values| extremes.see(*values));
-        // A number again in every lane that the rest does not fill.
+        // Every lane beyond the rest repeats the first number of the rest.
         let [filler, ..] = *rest else { return extremes };
         let mut last = [filler; GROUP];
         last[..rest.len()].copy_from_slice(rest);
@@ -265,19 +265,19 @@ impl Extremes {
     }
 }
 
-/// The lesser number; the first if one is NaN.
+/// Returns the smaller number; the first if one is NaN.
 #[inline(always)]
 fn lesser(a: f32, b: f32) -> f32 {
     if b < a { b } else { a }
 }
 
-/// The greater number; the first if one is NaN.
+/// Returns the larger number; the first if one is NaN.
 #[inline(always)]
 fn greater(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
-/// `(x − least) · factor` is the rescaled state: `(x − min) / (max − min + 1e-5)`.
+/// Parameters of the rescaling `(x − least) · factor`, that is `(x − min) / (max − min + 1e-5)`.
 struct Rescaling {
     least: f32,
     factor: f32,
@@ -292,7 +292,7 @@ impl Rescaling {
     }
 }
 
-/// Rescales the first `channels` channels of a position of planes to `[0, 1]`, all together. NaN stays NaN.
+/// Rescales the first `channels` channels of a position jointly to `[0, 1]`. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn rescale(planes: &mut Planes, position: usize, channels: usize) {
     match planes.format {
@@ -323,8 +323,8 @@ fn rescale_of(format: Format, planes: &mut Planes, position: usize, channels: us
     }
 }
 
-/// Replaces `means` by the mean of the atoms of each row of logits `[rows, padded]`, numbered from −n to n. A row with
-/// a number that is not finite has the mean NaN.
+/// Writes the mean atom of each row of logits `[rows, padded]` to `means`; atoms are −n to n. A row with a number
+/// that is not finite has the mean NaN.
 #[inline(always)]
 pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
     let atoms = 2 * bound + 1;
@@ -341,7 +341,7 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
             let share = exp_of_negative(logits.map(|logit| logit - largest));
             shares = each(shares, share, |sum, share| sum + share);
             weighted = each(weighted, each(share, atom, |share, atom| share * atom), |sum, product| sum + product);
-            // Comparisons and clamping lose a NaN; this keeps it, and makes one of an infinity.
+            // Comparisons and clamping lose a NaN; this keeps it, and turns an infinity into one.
             poison = each(poison, logits, |poison, logit| poison + logit * 0.0);
             atom = atom.map(|atom| atom + GROUP as f32);
         }
@@ -349,8 +349,8 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
     }
 }
 
-/// Takes one step of an LSTM of 64 units in each row: the sums of its gates `[rows, padded]`, of which each row begins
-/// with those of the gates i, f, g and o, replace h and c of the memories.
+/// Takes one step of an LSTM of 64 units in each row. The gate sums `[rows, padded]`, in the order i, f, g and o from
+/// the start of each row, replace h and c of the memories.
 #[inline(always)]
 pub(crate) fn remember(sums: &[f32], padded: usize, memories: &mut [Memory]) {
     const GROUPS: usize = MEMORY_UNITS / GROUP;
@@ -368,23 +368,23 @@ pub(crate) fn remember(sums: &[f32], padded: usize, memories: &mut [Memory]) {
     }
 }
 
-/// `1 / (1 + exp(−x))`. A number that is not finite gives NaN.
+/// Returns `1 / (1 + exp(−x))`. A number that is not finite gives NaN.
 #[inline(always)]
 fn sigmoid(x: [f32; GROUP]) -> [f32; GROUP] {
     each(x, exp_of_negative(x.map(|x| -x.abs())), |x, exp| (if x < 0.0 { exp } else { 1.0 }) / (1.0 + exp) + x * 0.0)
 }
 
-/// `(exp(x) − exp(−x)) / (exp(x) + exp(−x))`. A number that is not finite gives NaN.
+/// Returns `(exp(x) − exp(−x)) / (exp(x) + exp(−x))`. A number that is not finite gives NaN.
 #[inline(always)]
 fn tanh(x: [f32; GROUP]) -> [f32; GROUP] {
     each(x, exp_of_negative(x.map(|x| -2.0 * x.abs())), |x, exp| ((1.0 - exp) / (1.0 + exp)).copysign(x) + x * 0.0)
 }
 
-/// Returns `exp(x)` for x ≤ 0, to 2 units in the last place; below −87 it returns `exp(−87)`, which is nearly the least
-/// normal number. Cody & Waite's reduction and the polynomial of the Cephes library.
+/// Returns `exp(x)` for x ≤ 0, to 2 units in the last place; below −87 it returns `exp(−87)`, which is nearly the
+/// smallest normal number. Cody & Waite's reduction and the polynomial of the Cephes library.
 #[inline(always)]
 fn exp_of_negative(x: [f32; GROUP]) -> [f32; GROUP] {
-    /// Adding it rounds to an integer, which is then in the low bits.
+    /// Adding this rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -432,10 +432,10 @@ mod tests {
         }
     }
 
-    /// The mean of the atoms of one distribution.
+    /// Returns the mean atom of one distribution.
     fn mean(logits: &[f32]) -> f32 {
         let mut padded = logits.to_vec();
-        // What pads a row is not read.
+        // The padding of a row is not read.
         padded.resize(logits.len().next_multiple_of(GROUP), f32::NAN);
         let mut means = [0.0];
         means_of_atoms(&padded, padded.len(), logits.len() / 2, &mut means);

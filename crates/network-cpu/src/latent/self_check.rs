@@ -10,8 +10,8 @@ use super::reference::{self, Answer};
 use super::{LatentEvaluator, LatentNetwork};
 use crate::{Error, KernelVariant};
 
-/// Compares a path with float64 on a random network of a small architecture; the inner error is the reason not to use
-/// it.
+/// Compares a path with float64 on a random network of a small architecture; the inner error is the reason to reject
+/// the path.
 pub(crate) fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     let network = FoldedLatent::random(architecture, SEED)?;
@@ -24,12 +24,12 @@ pub(crate) fn self_check(path: KernelVariant, architecture: &Architecture) -> Re
     Ok(Ok(()))
 }
 
-/// Returns the largest accepted error of priors, and of values and rewards in atoms.
+/// Returns the maximum error of priors, and of values and rewards in atoms.
 fn tolerance(path: KernelVariant) -> f64 {
     if path.is_bf16() { 0.3 } else { 1e-3 }
 }
 
-/// The greatest error over some observations and steps from them.
+/// Returns the largest error over a few observations and steps from them.
 fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64, inference::Error> {
     // Two different states, repeated often enough for tiles of every size.
     const STATES: u32 = 34;
@@ -81,7 +81,7 @@ fn error(predictions: &LatentPredictions, row: usize, answer: &Answer) -> f64 {
     scalars.into_iter().map(|(got, want)| (transform(f64::from(got)) - transform(want)).abs()).fold(of_priors, greater)
 }
 
-/// The greater number, or infinity if one is NaN.
+/// Returns the larger number, or infinity if one is NaN.
 fn greater(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::INFINITY } else { a.max(b) }
 }

@@ -15,7 +15,7 @@ use super::reference::{self, Answer};
 use super::{LatentEvaluator, LatentNetwork};
 use crate::KernelVariant;
 
-/// A network of observations `[planes, height, width]`.
+/// A network for observations `[planes, height, width]`.
 fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize, actions: usize) -> Architecture {
     Architecture {
         game: "test".to_owned(),
@@ -52,7 +52,7 @@ fn evaluator(network: &FoldedLatent, path: KernelVariant) -> LatentEvaluator {
     LatentEvaluator::new(Arc::new(LatentNetwork::from_folded(network, path).unwrap()), WeightsVersion(9))
 }
 
-/// The distances of answers from float64: of priors, and of values and rewards in atoms.
+/// Distances of predictions from float64: of priors, and of values and rewards in atoms.
 #[derive(Debug, Clone, Copy)]
 struct Distance {
     root_mean_square: f64,
@@ -60,18 +60,18 @@ struct Distance {
 }
 
 impl Distance {
-    /// Whether the path rounds no more than its format does.
+    /// Returns whether the path rounds no more than the format requires.
     ///
-    /// Float32 rounds by less than an atom in 10⁵. Bfloat16 rounds to 8 bits: a hundredth of an atom in most states,
-    /// and tens of times that in a few of many, since layer norms and the rescaling of states divide by the spread of
-    /// the units, which may be small.
+    /// float32 rounds by less than an atom in 10⁵. bfloat16 rounds to 8 bits: by a hundredth of an atom in most
+    /// states, but tens of times that in a few. Layer norms and the rescaling divide by the spread of the units,
+    /// which may be small.
     fn is_rounding_of(self, path: KernelVariant) -> bool {
         let [root_mean_square, largest] = if path.is_bf16() { [0.05, 0.5] } else { [3e-5, 3e-5] };
         self.root_mean_square <= root_mean_square && self.largest <= largest
     }
 }
 
-/// Compares predictions with the answers of float64.
+/// Compares predictions with the results in float64.
 fn compare(answers: &[Answer], legal: impl Fn(usize) -> Vec<usize>, predictions: &LatentPredictions) -> Distance {
     assert_eq!(predictions.len(), answers.len());
     let mut distances = Vec::new();
@@ -106,7 +106,7 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
     slots.shuffle(&mut rng);
     let slot = |step: usize, index: usize| Slot(slots[step * positions + index]);
     let to: Vec<Slot> = (0..positions).map(|index| slot(0, index)).collect();
-    // With chance, an action and a chance code take turns.
+    // With chance, actions and chance codes alternate.
     let is_act = |step: usize| architecture.model.codes() > 0 && step.is_multiple_of(2);
 
     let first: Vec<Answer> =
@@ -201,7 +201,7 @@ fn every_path_agrees_with_float64_for_planes_of_many_sizes() {
     for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13], [2, 3, 70]] {
         check_against_float64(&architecture(shape, 32, 2, 7), 3);
     }
-    // Channels that fill lines of bfloat16 and channels that do not, which the planes of actions then share.
+    // Channels that fill lines of bfloat16, and channels that share a line with the planes of actions.
     for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 1), (80, 1), (128, 1)] {
         check_against_float64(&architecture([2, 4, 5], channels, blocks, 20), 2);
     }
@@ -224,7 +224,7 @@ fn every_path_agrees_with_float64_for_planes_with_excitation_and_pooling() {
 
 #[test]
 fn every_path_agrees_with_float64_for_rewards_that_are_differences_of_value_prefixes() {
-    // The sum begins again after the fifth step.
+    // The sum restarts after the fifth step.
     let with_prefix = |architecture| Architecture { model: Model::muzero_with_value_prefix(10), ..architecture };
     for (units, positions) in [(1, 3), (64, 1), (64, 257), (100, 67)] {
         check_chains_against_float64::<7>(&with_prefix(architecture([4, 1, 1], units, 1, 5)), positions);
@@ -234,7 +234,7 @@ fn every_path_agrees_with_float64_for_rewards_that_are_differences_of_value_pref
     }
 }
 
-/// The same network with chance, of this many codes.
+/// The same network with chance, with this many codes.
 fn with_chance(architecture: Architecture, codes: usize) -> Architecture {
     Architecture { model: Model::StochasticMuzero { support: 10, codes }, ..architecture }
 }

@@ -1,10 +1,10 @@
-//! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of
-//! eight bits summed in 32 bits.
+//! AMX: eight matrix tiles with 16 rows of 64 bytes; bfloat16 products summed in float32, or 8-bit integer products
+//! summed in 32 bits.
 //!
-//! Sixteen neighbouring lines are a tile that is loaded directly from memory: pixels of one position, a border pixel
-//! among them being computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows,
-//! 32 outputs) take seven loads for six products, which hides the latency of weights in the second-level cache. While
-//! they are computed, bias, addition, ReLU and rounding are applied to the previous sums: the matrix unit and the
+//! Sixteen adjacent lines are a tile that is loaded directly from memory. They are pixels of one position, including
+//! border pixels that are computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums
+//! (48 rows, 32 outputs) take seven loads for six products, which hides the latency of weights in the second-level
+//! cache. Meanwhile bias, addition, ReLU and rounding are applied to the previous sums: the matrix unit and the
 //! vector unit work in parallel.
 
 use std::arch::asm;
@@ -18,38 +18,38 @@ use crate::multiply::{Job, Lanes, Target, finish};
 use crate::planes::{Format, Line, TILE_ROWS, WORDS};
 use crate::product::{GROUP, Panel, Run, Taps};
 
-/// Groups of outputs of a panel, as the packing for this path has them.
+/// Output groups per panel in the packing for this path.
 pub(crate) const GROUPS: usize = 2;
-/// The most tiles of rows that are multiplied together.
+/// Maximum row tiles multiplied together.
 pub(crate) const TOGETHER: usize = 3;
 
-/// The sums of the tiles that are multiplied together, `[tile of rows, 16, 2, 16]`.
+/// Sums of the tiles multiplied together, `[tile of rows, 16, 2, 16]`.
 #[repr(C, align(64))]
 struct Sums([f32; TOGETHER * TILE_ROWS * GROUPS * GROUP]);
 
-/// Eight tiles and the operations on them: the first hold the sums, `[tile of rows, group]`.
+/// Eight tiles with their operations; the first tiles hold the sums, `[tile of rows, group]`.
 ///
 /// # Safety
-/// For every function, the CPU must have AMX and the system must have granted it, except for an emulation; pointers are
-/// read or written as far as the rows of a tile at their stride.
+/// For every function, the CPU must have AMX and the system must have granted it, except in an emulation. Pointers
+/// are read or written for all rows of a tile at the stride.
 pub(crate) trait Unit {
-    /// Configures the tiles of this thread. A tile has `rows` rows of the input, `stride` bytes apart.
+    /// Configures the tiles of this thread: `rows` input rows per tile, `stride` bytes apart.
     unsafe fn configure(&mut self, rows: usize, stride: usize);
     /// Zeroes the sums.
     unsafe fn zero(&mut self);
-    /// Multiplies one segment of one to three tiles of rows: adds to the sums sixteen words of each row times the
-    /// weights `[group, word]`.
+    /// Multiplies one segment of one to three row tiles: adds to the sums sixteen words of each row times the weights
+    /// `[group, word]`.
     unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line);
-    /// Multiplies one segment of one tile of rows, into the sums of tile `STRAND`, 0 or 1: neither strand has to wait
-    /// for the other.
+    /// Multiplies one segment of one row tile, into the sums of tile `STRAND`, 0 or 1: neither strand has to wait for
+    /// the other.
     unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line);
-    /// Writes the sums `[tile of rows, 16, 2, 16]`.
+    /// Stores the sums `[tile of rows, 16, 2, 16]`.
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32);
 }
 
-/// The tiles of the CPU, for bfloat16 or for integers.
+/// Tiles of the CPU, for bfloat16 or for integers.
 struct Hardware<L> {
-    /// Bytes from one row of the input to the next.
+    /// Bytes between input rows.
     stride: usize,
     lanes: PhantomData<L>,
 }
@@ -57,16 +57,16 @@ struct Hardware<L> {
 impl<L: Lanes> Hardware<L> {
     const INTEGERS: bool = matches!(L::FORMAT, Format::I8);
 
-    /// The tiles as [`configure`] configured them.
+    /// Returns the tiles in the state after [`configure`].
     fn new() -> Self {
         Self { stride: size_of::<Line>(), lanes: PhantomData }
     }
 }
 
-/// The tiles that hold the sums of rows, or rows of the input unless three tiles of them are multiplied together.
+/// Tiles for the sums of rows, or for input rows unless three row tiles are multiplied together.
 const OF_ROWS: std::ops::Range<usize> = 0..6;
 
-/// Bytes from one row of a tile of weights to the next.
+/// Bytes between rows of a weight tile.
 const WEIGHT_STRIDE: usize = size_of::<Line>();
 impl<L: Lanes> Unit for Hardware<L> {
     #[inline(always)]
@@ -201,17 +201,17 @@ pub(crate) unsafe fn release() {
     unsafe { cpu::release_tiles() }
 }
 
-/// The last operations on a row of sums.
+/// Final operations on a row of sums.
 pub(crate) trait Finish {
-    /// Finishes a row of one of the waiting runs, from its sums `[2, 16]`.
+    /// Finishes a row of one of the waiting runs, from the sums `[2, 16]`.
     ///
     /// # Safety
     /// The conditions of [`multiply`] apply.
     unsafe fn row(job: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32);
 }
 
-/// Finishes rows into planes of bfloat16. Two groups fill a line; groups that only pad a panel are zero, as are their
-/// channels.
+/// Finishes rows into planes of bfloat16. Two groups fill a line; groups that only pad a panel are zero, and so are
+/// the channels.
 struct IntoLines<const ADD: bool, const RELU: bool>;
 
 impl<const ADD: bool, const RELU: bool> Finish for IntoLines<ADD, RELU> {
@@ -239,23 +239,23 @@ impl<L: Lanes> Finish for Anywhere<L> {
     }
 }
 
-/// One to three runs, whose sums wait to be finished.
+/// One to three runs with sums that wait to be finished.
 pub(crate) struct Waiting<'a> {
     panel: &'a Panel,
     runs: &'a [Run],
     /// `[tile of rows, 16, 2, 16]`.
     sums: *const f32,
-    /// The index of the next rows to be finished, in units of [`FOUR`] rows.
+    /// Index of the next rows to finish, in units of [`FOUR`] rows.
     next: usize,
-    /// The bias of the panel, `[2, 16]`.
+    /// Bias of the panel, `[2, 16]`.
     bias: *const f32,
-    /// The destination of the first row of each run, if into planes of bfloat16.
+    /// Destination of each run's first row, if into planes of bfloat16.
     lines: [*mut Line; TOGETHER],
 }
 
-/// Rows that are finished at once.
+/// Rows finished at once.
 const FOUR: usize = 4;
-/// The number of such groups of rows in all tiles that are multiplied together.
+/// Groups of [`FOUR`] rows in all tiles that are multiplied together.
 const FOURS: usize = TOGETHER * TILE_ROWS / FOUR;
 
 impl<'a> Waiting<'a> {
@@ -286,7 +286,7 @@ impl<'a> Waiting<'a> {
             if run >= self.runs.len() {
                 return;
             }
-            // SAFETY: the rows that are wanted lie inside the run.
+            // SAFETY: the wanted rows lie inside the run.
             unsafe {
                 let wanted = self.runs.get_unchecked(run).wanted >> first;
                 let sums = self.sums.add(self.next * FOUR * GROUPS * GROUP);
@@ -305,8 +305,8 @@ impl<'a> Waiting<'a> {
 ///
 /// # Safety
 /// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been
-/// called on this thread and [`release`] not since; the job must stay inside its buffers, of which tiles of
-/// neighbouring lines read up to fifteen lines past the last row.
+/// called on this thread and [`release`] not since. The job must stay inside its buffers; tiles of adjacent lines
+/// read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
     // SAFETY: the caller fulfils the contract of this function.
@@ -322,7 +322,7 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
     }
 }
 
-/// Computes a whole product of integers, into planes only.
+/// Computes a whole integer product, into planes only.
 ///
 /// # Safety
 /// The conditions of [`multiply`] apply, with AVX-512 VNNI instead of AVX-512 bf16.
@@ -332,7 +332,7 @@ pub(crate) unsafe fn multiply_i8(job: &Job<'_>) {
     unsafe { multiply_with::<_, Anywhere<Avx512I8>>(&mut Hardware::<Avx512I8>::new(), job) }
 }
 
-/// Computes a product into a matrix with any unit: one tile of rows.
+/// Computes a product into a matrix with any unit, one row tile at a time.
 ///
 /// # Safety
 /// The conditions of [`multiply`] apply.
@@ -403,16 +403,16 @@ pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'
     }
 }
 
-/// The weights of the next panel, which are prefetched into the second-level cache.
+/// Weights of the next panel, which are prefetched into the second-level cache.
 struct Prefetch {
     lines: *const Line,
     left: usize,
-    /// Lines that are fetched beside each segment.
+    /// Lines to fetch alongside each segment.
     beside: usize,
 }
 
 impl Prefetch {
-    /// The weights after panel `index` of a job, if any are to be prefetched.
+    /// Returns the weights after panel `index` of a job, if any are to be prefetched.
     #[inline(always)]
     fn of(job: &Job<'_>, index: usize) -> Self {
         let Some(next) = job.next else { return Self { lines: std::ptr::null(), left: 0, beside: 0 } };
@@ -437,8 +437,8 @@ impl Prefetch {
     }
 }
 
-/// Returns the number of tiles to take next: three, but two twice instead of a single one at the end, which would have
-/// to wait for each of its products.
+/// Returns the number of tiles to take next: three, but twice two rather than three and a single last one, which
+/// would have to wait for each product.
 fn together(left: usize) -> usize {
     match left {
         2 | 4 => 2,
@@ -446,12 +446,12 @@ fn together(left: usize) -> usize {
     }
 }
 
-/// Segments that are multiplied, if there are enough of them, before the previous sums are finished. These cannot be
-/// read until they have been stored, and instructions that wait for them would block products; much later they have
-/// left the first-level cache.
+/// Segments multiplied, if there are enough, before the previous sums are finished. These cannot be read until they
+/// have been stored, and instructions that wait for them would block products; much later they have left the
+/// first-level cache.
 const SETTLING: usize = 12;
 
-/// Computes the sums of a few tiles of rows, and meanwhile finishes the waiting runs, whose sums are stored elsewhere.
+/// Computes the sums of a few row tiles, and meanwhile finishes the waiting runs, with sums stored elsewhere.
 ///
 /// # Safety
 /// The conditions of [`multiply`] apply.
@@ -466,7 +466,8 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
     ahead: &mut Prefetch,
 ) {
     let segments = &job.product.segments;
-    // Enough rows are finished beside each segment to finish all of them, even if a third of the segments is hidden.
+    // Enough rows are finished alongside each segment to finish all of them, even if a third of the segments is
+    // hidden.
     let sure = segments.len() * 2 / 3;
     let beside = FOURS.div_ceil(sure + 1);
     let settling = sure.saturating_sub(FOURS.div_ceil(beside)).min(SETTLING);

@@ -11,10 +11,10 @@ use crate::multiply::{lanes, leaf};
 use crate::planes::Line;
 use crate::pooling::passes;
 
-/// Sixteen float32, each the sum of pairs of products.
+/// Sixteen float32 sums of pairs of products.
 pub(crate) struct Avx512Bf16;
 
-/// The pairs of bfloat16 in a register.
+/// Reinterprets a register as pairs of bfloat16.
 #[inline(always)]
 fn pairs(words: __m512) -> __m512bh {
     // SAFETY: both types are registers of 64 bytes without padding, and every bit pattern is a valid value.
@@ -52,7 +52,7 @@ pub(super) unsafe fn finish_line<const ADD: bool, const RELU: bool>(
             high = _mm512_add_ps(high, float(_mm512_extracti64x4_epi64::<1>(there)));
         }
         if RELU {
-            // The instruction returns its second operand if one is NaN, so that broken weights are detected.
+            // The instruction returns the second operand if one is NaN, so that broken weights are detected.
             low = _mm512_max_ps(_mm512_setzero_ps(), low);
             high = _mm512_max_ps(_mm512_setzero_ps(), high);
         }

@@ -1,4 +1,4 @@
-//! AVX-512 VNNI: four products of integers of eight bits, summed in 32 bits.
+//! AVX-512 VNNI: four 8-bit integer products, summed in 32 bits.
 
 use std::arch::x86_64::{
     __m128i, __m512i, _mm_storeu_si128, _mm512_cvtps_epi32, _mm512_cvtusepi32_epi8, _mm512_dpbusd_epi32,
@@ -10,7 +10,7 @@ use crate::multiply::{lanes, leaf};
 use crate::planes::{INTEGERS, Line, WORDS};
 use crate::quantise::INPUT_MAX;
 
-/// Sixteen integers of 32 bits, each the sum of four products.
+/// Sixteen 32-bit integer sums of four products.
 pub(crate) struct Avx512I8;
 
 lanes! {

@@ -11,7 +11,7 @@ lanes! {
     zero() = [0.0; 16];
     broadcast(word) = [word.cast::<f32>().read(); 16];
     load(words) = words.cast::<[f32; 16]>().read();
-    // `mul_add` is not used: without the instruction it would be a function call for each lane.
+    // `mul_add` is not used: without the instruction it would be a function call per lane.
     multiply_add(sums, input, weights) = std::array::from_fn(|lane| sums[lane] + input[lane] * weights[lane]);
     keep(sums) = sums;
     store(sums, to) = to.cast::<[f32; 16]>().write(sums);

@@ -1,11 +1,11 @@
-//! Products of integers of eight bits in plain Rust: the reference for the other integer paths.
+//! 8-bit integer products in plain Rust: the reference for the other integer paths.
 
 use crate::multiply::{lanes, leaf};
 
-/// Sixteen integers of 32 bits in an array.
+/// Sixteen 32-bit integers in an array.
 pub(crate) struct PortableI8;
 
-/// The sum of the products of the quarters of two words: unsigned inputs, signed weights.
+/// Adds the products of two words by quarters: unsigned inputs, signed weights.
 #[inline(always)]
 fn add_products(sum: u32, input: u32, weights: u32) -> u32 {
     let product = |shift: u32| i32::from((input >> shift) as u8) * i32::from(((weights >> shift) as u8).cast_signed());

@@ -1,5 +1,4 @@
-//! The transforms to the points of minimal filtering and back ([`crate::winograd`]), written once for every path in
-//! float32.
+//! Transforms to the points of minimal filtering and back ([`crate::winograd`]), written once for every float32 path.
 //!
 //! Memory is accessed through slices: the caller only has to ensure that the CPU has the path's instructions.
 
@@ -7,7 +6,7 @@ use crate::multiply::{Lanes, rectify};
 use crate::planes::{Layout, Line, Planes, WORDS};
 use crate::winograd::{Cut, Minimal, Pieces, Squares};
 
-/// The last operations on outputs before they are written to planes.
+/// Final operations on outputs before they are written to planes.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish {
     /// Add the values in the planes.
@@ -16,7 +15,7 @@ pub(crate) struct Finish {
     pub(crate) relu: bool,
 }
 
-/// Calls a function for one of the numbers of outputs along a side, with that number and its points.
+/// Calls a function with the number of outputs along a side and the number of points as constants.
 macro_rules! of_outputs {
     ($outputs:expr, $($m:literal at $n:literal),+; $function:ident $arguments:tt) => {
         match $outputs {
@@ -26,7 +25,7 @@ macro_rules! of_outputs {
     };
 }
 
-/// Computes the values of the first positions of `input` at the points of a cut.
+/// Computes the values of `input` at the points of a cut, for the first positions.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -89,7 +88,7 @@ impl Finish {
     }
 }
 
-/// Multiplies a row of a matrix by registers; the matrix is a constant, so that the compiler omits its zeros.
+/// Multiplies a matrix row by registers; the matrix is a constant, so that the compiler omits the zeros.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -112,8 +111,8 @@ unsafe fn combine<L: Lanes, const N: usize>(
     }
 }
 
-/// The functions of a path in float32 that split and join, and those that operate on whole positions; takes the
-/// attributes that enable its instructions, and its [`Lanes`].
+/// Defines the functions of a float32 path that split and join, and the functions over whole positions; takes the
+/// attributes that enable the path's instructions, and the [`Lanes`].
 macro_rules! transforms {
     ($(#[$attribute:meta])* $lanes:ty) => {
         $crate::pooling::passes! {
@@ -123,7 +122,7 @@ macro_rules! transforms {
         /// [`crate::paths::transform::split`] with the path's instructions.
         ///
         /// # Safety
-        /// The CPU must have them.
+        /// The CPU must have these instructions.
         $(#[$attribute])*
         pub(crate) unsafe fn split(
             cut: &$crate::winograd::Cut,
@@ -138,7 +137,7 @@ macro_rules! transforms {
         /// [`crate::paths::transform::join`] with the path's instructions.
         ///
         /// # Safety
-        /// The CPU must have them.
+        /// The CPU must have these instructions.
         $(#[$attribute])*
         pub(crate) unsafe fn join(
             cut: &$crate::winograd::Cut,
@@ -154,11 +153,11 @@ macro_rules! transforms {
 }
 pub(crate) use transforms;
 
-/// A piece of all lines of a position, in a block of channels.
+/// A piece over all lines of a position, in one block of channels.
 struct Piece {
-    /// The index of its first output on the first line, in planes of the board.
+    /// Index of the first output on the first line, in planes of the board.
     first: usize,
-    /// The index of its value on the first line, in planes of a point, where the lines are adjacent.
+    /// Index of the value on the first line, in planes of a point, where the lines are adjacent.
     at: usize,
 }
 
@@ -190,7 +189,7 @@ unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
     for place in places(input.blocks(), positions) {
         let piece = Piece::new(pieces, index, input.layout, layout, place);
         for line in 0..lines {
-            // A piece begins one input before its first output; inputs beyond the board are zero.
+            // A piece starts one input before the first output; inputs beyond the board are zero.
             let first = piece.first + line * pieces.across - along;
             let from: [&Line; N] = std::array::from_fn(|index| &input.lines[first + index * along]);
             for part in 0..WORDS / L::WIDTH {
@@ -274,9 +273,9 @@ fn places(blocks: usize, positions: usize) -> impl Iterator<Item = [usize; 2]> {
 #[derive(Clone, Copy)]
 struct Square {
     position: usize,
-    /// Row and column of its first output.
+    /// Row and column of the first output.
     first: [usize; 2],
-    /// Its index among those of all positions.
+    /// Index of the square within all positions.
     index: usize,
 }
 
@@ -304,8 +303,8 @@ unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
 ) {
     let (board, layout) = (input.layout.board, points[0].layout);
     for square in squares.of_positions(positions) {
-        // A square begins one input before its first output. Inputs beyond the board are zero; so is the first line of
-        // planes, which is read for inputs beyond the border.
+        // A square starts one input before the first output. Inputs beyond the board are zero; so is the first line
+        // of planes, which is read for inputs beyond the border.
         let [rows, columns] = [(board.height, square.first[0]), (board.width, square.first[1])]
             .map(|(side, first)| N.min(side + 2 - first));
         let corner =

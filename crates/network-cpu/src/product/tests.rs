@@ -11,7 +11,7 @@ use crate::KernelVariant;
 use crate::planes::TILE_ROWS;
 use crate::reference;
 
-/// Multiplies with a path, or with the emulation of one that this machine may not have.
+/// Multiplies with a path, or with an emulation of a path that this machine may lack.
 #[derive(Debug, Clone, Copy)]
 enum Multiplier {
     Here(KernelVariant),
@@ -59,7 +59,7 @@ impl Multiplier {
                 };
                 let (input, layout) = (input.lines.as_ptr(), input.layout);
                 let job = Job { product, input, layout, runs, target, next: Some(product) };
-                // SAFETY: the emulation runs anywhere; the rows lie in the planes.
+                // SAFETY: the emulation runs anywhere; the rows are inside the planes.
                 unsafe {
                     match path {
                         _ if matches!(job.target, Target::Matrix { .. }) => {
@@ -76,12 +76,12 @@ impl Multiplier {
     }
 }
 
-/// A number that bfloat16 holds exactly, so that only sums and results are rounded.
+/// Draws a number that bfloat16 represents exactly, so that only sums and results are rounded.
 fn number(rng: &mut ChaCha8Rng) -> f32 {
     f32::from(rng.random_range(-32_i16..=32)) / 32.0
 }
 
-/// A value that every format holds exactly as an input: a whole number for integers.
+/// Draws an input that every format represents exactly: a whole number for integers.
 fn input(rng: &mut ChaCha8Rng, format: Format) -> f32 {
     if format == Format::I8 { f32::from(rng.random_range(0_u8..=255)) } else { number(rng) }
 }
@@ -98,7 +98,7 @@ fn fill(planes: &mut Planes, positions: usize, channels: usize, rng: &mut ChaCha
     }
 }
 
-/// Outputs `[outputs, cells]` of a convolution at a position, before addition and ReLU.
+/// Returns the outputs `[outputs, cells]` of a convolution at a position, before addition and ReLU.
 fn expected(affine: &Affine, input: &Planes, position: usize) -> Vec<f64> {
     let board = input.layout.board;
     let at = |channel| (0..board.cells()).map(move |cell| f64::from(input.get(position, cell, channel)));
@@ -131,7 +131,7 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
         norm: None,
     };
     if packing.format == Format::I8 {
-        // So that integers are exactly 128 times the weights, the largest of which is 127.
+        // So that integers are exactly 128 times the weights, with 127 as the largest.
         affine.weight.iter_mut().for_each(|weight| *weight = (*weight * 127.0).round() / 128.0);
         affine.weight.chunks_exact_mut(inputs * taps).for_each(|weights| weights[0] = 127.0 / 128.0);
     }
@@ -203,7 +203,7 @@ fn convolutions_are_right_for_every_number_of_channels() {
 
 #[test]
 fn convolutions_whose_weights_leave_the_first_level_cache_are_right() {
-    // Large enough for the panels of four groups, the last of which is not full.
+    // Large enough for panels of four groups, with a partial last panel.
     for multiplier in Multiplier::all() {
         for outputs in [48, 80, 112, 128] {
             check_convolution(multiplier, Board::new(2, 9), 160, outputs, 9, outputs as u64);
@@ -257,7 +257,7 @@ fn runs_that_follow_each_other_fill_a_matrix_with_or_without_bias() {
     }
 }
 
-/// Multiplies runs of these numbers of rows by a matrix, into another matrix.
+/// Multiplies runs of these lengths by a matrix, into another matrix.
 fn check_runs(multiplier: Multiplier, lengths: &[usize], bias: f32) {
     let mut rng = ChaCha8Rng::seed_from_u64(lengths.len() as u64);
     let packing = multiplier.path().packing();

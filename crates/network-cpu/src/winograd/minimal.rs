@@ -1,27 +1,27 @@
-/// Taps of a filter along a side.
+/// Filter taps along a side.
 pub(super) const TAPS: usize = 3;
-/// Outputs of the pieces into which a side of a multiple of seven cells is cut, where registers are narrow: a row of
-/// Connect Four is one such piece.
+/// Outputs per piece for sides that are a multiple of seven cells, with narrow registers: a row of Connect Four is
+/// one such piece.
 pub(super) const SEVEN: usize = 7;
 
-/// The finite points. Fractions among whole numbers give the smallest rounding errors (Barabasz et al. 2020, arXiv
-/// 1803.10986): those of pieces of up to five outputs are as large as with nine taps, those of six a fifth larger. The
-/// first point of every piece is infinity, followed by as many of these as it needs, so that pieces of all sizes share
-/// the filter's values.
+/// Finite points. Fractions among whole numbers give the smallest rounding errors (Barabasz et al. 2020, arXiv
+/// 1803.10986): pieces of up to five outputs round like nine taps, pieces of six a fifth more. The first point of
+/// every piece is infinity, followed by the first of these numbers, so that pieces of all sizes share the filter
+/// values.
 pub(super) const NUMBERS: [f64; 7] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5, 2.0];
-/// The finite points of pieces of seven, which share no values with other pieces. Their rounding errors are 1.7 times
-/// those of nine taps; with one more number added to those above, they would be twice as large again.
+/// Finite points for pieces of seven, which share no values with other pieces. The rounding errors are 1.7 times
+/// those of nine taps; with one more number added to the points above, they would be twice that.
 const NUMBERS_OF_SEVEN: [f64; 8] = [-1.0, 1.0, 0.25, -0.25, 0.625, -0.625, 2.0, -2.0];
-/// The index of the number one among the points: its product enters every output once, and so does a bias that is added
-/// to it.
+/// Index of the number one within the points: the product there enters every output once, and so does a bias added to
+/// it.
 pub(super) const ONE: usize = 2;
 
-/// The finite point `number` of a piece with `points` points.
+/// Returns finite point `number` of a piece with `points` points.
 const fn number(points: usize, number: usize) -> f64 {
     if points == SEVEN + TAPS - 1 { NUMBERS_OF_SEVEN[number] } else { NUMBERS[number] }
 }
 
-/// The filter `g₀ + g₁ x + g₂ x²` at one of `points` points.
+/// Returns the filter `g₀ + g₁ x + g₂ x²` at one of `points` points.
 pub(super) fn filter_at(points: usize, point: usize, [g0, g1, g2]: [f64; TAPS]) -> f64 {
     match point.checked_sub(1) {
         None => g2,
@@ -39,8 +39,8 @@ impl<const M: usize, const N: usize> Minimal<M, N> {
     pub(crate) const OUTPUTS: [[f32; N]; M] = rounded(outputs());
 }
 
-/// [`Minimal::INPUTS`]: the transpose of interpolation. A polynomial of degree N − 1 is the sum of its values at the
-/// numbers times Lagrange's polynomials, and of its leading coefficient times `∏ (x − number)`.
+/// Returns [`Minimal::INPUTS`]: the transpose of interpolation. A polynomial of degree N − 1 is the Lagrange
+/// interpolation of the values at the numbers, plus the leading coefficient times `∏ (x − number)`.
 pub(super) const fn inputs<const N: usize>() -> [[f64; N]; N] {
     let mut matrix = [[0.0; N]; N];
     matrix[0] = with_roots::<N>(N);
@@ -65,7 +65,7 @@ pub(super) const fn inputs<const N: usize>() -> [[f64; N]; N] {
     matrix
 }
 
-/// The coefficients of `∏ (x − number)` over the first N − 1 numbers except number `but`, the constant first.
+/// Returns the coefficients of `∏ (x − number)` over the first N − 1 numbers except number `but`, constant first.
 const fn with_roots<const N: usize>(but: usize) -> [f64; N] {
     let mut coefficients = [0.0; N];
     coefficients[0] = 1.0;
@@ -84,7 +84,7 @@ const fn with_roots<const N: usize>(but: usize) -> [f64; N] {
     coefficients
 }
 
-/// [`Minimal::OUTPUTS`]: the transpose of evaluation, output j taking the j-th powers of the numbers.
+/// Returns [`Minimal::OUTPUTS`]: the transpose of evaluation; output j takes the j-th powers of the numbers.
 pub(super) const fn outputs<const M: usize, const N: usize>() -> [[f64; N]; M] {
     let mut matrix = [[0.0; N]; M];
     matrix[M - 1][0] = 1.0;

@@ -6,12 +6,12 @@ use crate::planes::{Board, Layout};
 use crate::product::{Packing, Product, Run, Tap};
 use crate::winograd::minimal::{NUMBERS, ONE, SEVEN, TAPS, filter_at};
 
-/// The least number of channels that is worth the transforms: their cost grows with the channels, that of products with
-/// the square of the channels.
+/// Minimum channels that are worth the transforms: the cost of transforms grows with the channels, the cost of
+/// products with the square.
 const CHANNELS_MIN: usize = 32;
-/// [`CHANNELS_MIN`] for cuts along both sides, whose transforms take longer.
+/// [`CHANNELS_MIN`] for cuts along both sides, where transforms take longer.
 const SQUARE_CHANNELS_MIN: usize = 64;
-/// The shortest side of a board that is cut. Along two cells, four of six taps lie on the board: as many as there are
+/// Minimum side of a board that is cut. Along two cells, four of six taps are on the board, no more than there are
 /// points. Across two cells, runs are too short for a tile.
 pub(super) const SIDE_MIN: usize = 3;
 
@@ -23,8 +23,8 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// Returns the cut that is fastest on a path; `None` if nine taps are faster, as measured with single positions and
-    /// with batches.
+    /// Returns the fastest cut on a path; `None` if nine taps are faster, as measured with single positions and with
+    /// batches.
     pub(super) fn of(path: KernelVariant, board: Board, channels: usize) -> Option<Self> {
         if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
             return None;
@@ -44,25 +44,25 @@ impl Cut {
     }
 }
 
-/// The cost of a convolution of one position, for a channel and a filter.
+/// Cost of a convolution of one position, per channel and filter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) products: usize,
-    /// Weights that are read.
+    /// Weights to read.
     pub(super) weights: usize,
 }
 
 impl Cost {
-    /// Returns the cost in products. A weight counts as many products as are computed while it is loaded if a position
-    /// is evaluated alone: wider registers compute more.
+    /// Returns the cost in products. A weight counts as the products that are computed while it is loaded if a
+    /// position is evaluated alone: wider registers compute more.
     pub(super) fn on(self, path: KernelVariant) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
     }
 }
 
-/// The most outputs of a piece, and the least number of rows of a position that each weight is read for. Larger pieces
-/// have fewer products and more weights, and a position that is evaluated alone waits for the weights: with wider
-/// registers, from smaller pieces on.
+/// Maximum outputs of a piece, and minimum rows of a position per weight read. Larger pieces have fewer products and
+/// more weights, and a position that is evaluated alone waits for the weights: with wider registers, from smaller
+/// pieces on.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     outputs_max: usize,
@@ -70,7 +70,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// The limits for registers of sixteen float32.
+    /// Limits for registers of sixteen float32.
     const WIDE: Self = Self { outputs_max: 5, rows_min: 10 };
     const NARROW: Self = Self { outputs_max: NUMBERS.len() + 2 - TAPS, rows_min: 6 };
 
@@ -86,23 +86,23 @@ pub(super) enum Side {
     Right,
 }
 
-/// A cut of the cells of a board along one of its sides.
+/// A cut of a board's cells along one side.
 #[derive(Debug, Clone)]
 pub(crate) struct Pieces {
     side: Side,
-    /// The cells of a line in each piece, the largest piece first, so that pieces that have a point come before those
-    /// that do not.
+    /// Cells of a line in each piece, the largest piece first, so that pieces with a point come before pieces without
+    /// it.
     pub(crate) cuts: Vec<Range<usize>>,
-    /// Pixels from a cell to the next of its piece.
+    /// Pixels between adjacent cells of a piece.
     pub(crate) along: usize,
-    /// Pixels from a cell to the same cell of the neighbouring line.
+    /// Pixels from a cell to the same cell of the adjacent line.
     pub(crate) across: usize,
-    /// The layout of the values at a point: a row for each piece, in it a cell for each line that is cut.
+    /// Layout of the values at a point: a row per piece, with a cell per cut line.
     pub(crate) board: Board,
 }
 
 impl Pieces {
-    /// The cut that a path computes with the fewest tiles; `None` where weights are read for too few rows.
+    /// Returns the cut with the fewest tiles on a path; `None` if weights are read for too few rows.
     pub(super) fn of(path: KernelVariant, board: Board) -> Option<Self> {
         [Side::Down, Side::Right]
             .map(|side| Self::along(path, board, side))
@@ -116,7 +116,7 @@ impl Pieces {
             Side::Down => (board.height, board.width, board.down(), board.right()),
             Side::Right => (board.width, board.height, board.right(), board.down()),
         };
-        // As few pieces as possible, all of nearly equal size.
+        // The fewest possible pieces, all of nearly equal size.
         let pieces = match path.has_wide_registers() {
             false if cells.is_multiple_of(SEVEN) => cells / SEVEN,
             _ => cells.div_ceil(Limits::of(path).outputs_max),
@@ -126,24 +126,24 @@ impl Pieces {
         Self { side, cuts, along, across, board: Board::new(pieces, lines) }
     }
 
-    /// Tiles of a path at all points of a position.
+    /// Returns the tiles of a path at all points of a position.
     fn tiles(&self, path: KernelVariant) -> usize {
         let points: usize = self.cuts.iter().map(points_of).sum();
         points * path.tiles(Board::new(1, self.board.width))
     }
 
-    /// Returns the cost, without the taps on the first and last lines that lie outside the board.
+    /// Returns the cost, without the taps on the first and last lines that are outside the board.
     pub(super) fn cost(&self) -> Cost {
         let points: usize = self.cuts.iter().map(points_of).sum();
         Cost { products: points * (TAPS * self.board.width - 2), weights: TAPS * self.points() }
     }
 
-    /// Points of the largest piece.
+    /// Returns the points of the largest piece.
     pub(super) fn points(&self) -> usize {
         points_of(&self.cuts[0])
     }
 
-    /// Packs a convolution: one product for each point.
+    /// Packs a convolution: one product per point.
     pub(super) fn products(&self, packing: Packing, affine: &Affine) -> Vec<Product> {
         (0..self.points()).map(|point| self.product(packing, affine, point)).collect()
     }
@@ -163,11 +163,11 @@ impl Pieces {
         })
     }
 
-    /// For each point the rows that are multiplied there: those of the pieces that have it.
+    /// Returns the rows to multiply at each point: the pieces that have the point.
     pub(super) fn runs(&self, path: KernelVariant, layout: Layout) -> Vec<Vec<Run>> {
         let all = path.cells(layout);
         let of_position = all.len() / layout.positions;
-        // A piece has several runs where it crosses more lines than a run has rows.
+        // A piece has several runs if it crosses more lines than a run has rows.
         let of_piece = of_position / self.cuts.len();
         let of_point = |point| {
             let pieces = self.cuts.iter().filter(|cut| point < points_of(cut)).count();
@@ -177,22 +177,21 @@ impl Pieces {
     }
 }
 
-/// Points of a piece.
+/// Returns the points of a piece.
 fn points_of(cut: &Range<usize>) -> usize {
     cut.len() + TAPS - 1
 }
 
-/// Outputs along a side of a square. The rounding errors of three and four are as large as with nine taps, those of
-/// five twice as large.
+/// Outputs along a side of a square. Three and four round like nine taps; five has twice the rounding errors.
 const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may
-/// reach beyond the board.
+/// A cut of a board's cells along both sides, into squares of equal outputs each way; the last squares may reach
+/// beyond the board.
 #[derive(Debug, Clone)]
 pub(crate) struct Squares {
     /// Outputs along a side.
     pub(crate) outputs: usize,
-    /// The number of squares from the top to the bottom of the board, and from its left to its right.
+    /// Number of squares from top to bottom and from left to right of the board.
     pub(crate) count: [usize; 2],
 }
 
@@ -206,7 +205,7 @@ impl Squares {
         Self { outputs, count: [board.height, board.width].map(|side| side.div_ceil(outputs)) }
     }
 
-    /// The number of squares of a position.
+    /// Returns the number of squares of a position.
     fn squares(&self) -> usize {
         self.count.iter().product()
     }
@@ -215,17 +214,17 @@ impl Squares {
         Cost { products: self.points() * self.squares(), weights: self.points() }
     }
 
-    /// Points along a side.
+    /// Returns the points along a side.
     fn side(&self) -> usize {
         self.outputs + TAPS - 1
     }
 
-    /// Points of a square.
+    /// Returns the points of a square.
     pub(super) fn points(&self) -> usize {
         self.side() * self.side()
     }
 
-    /// Packs a convolution: one product for each point, row by row.
+    /// Packs a convolution: one product per point, row by row.
     pub(super) fn products(&self, packing: Packing, affine: &Affine) -> Vec<Product> {
         (0..self.points()).map(|point| self.product(packing, affine, point)).collect()
     }
@@ -244,12 +243,12 @@ impl Squares {
         })
     }
 
-    /// The layout of the values at a point: the squares of all positions are one line.
+    /// Returns the layout of the values at a point: the squares of all positions are one line.
     pub(super) fn layout(&self, positions: usize) -> Layout {
         Layout::apart(Board::new(1, positions * self.squares()), 1)
     }
 
-    /// The rows of the first positions, in as few tiles as possible.
+    /// Returns the rows of the first positions, in the fewest possible tiles.
     pub(super) fn runs(&self, path: KernelVariant, layout: Layout, positions: usize) -> Vec<Run> {
         let (rows, most) = (positions * self.squares(), path.rows_of_run());
         let run = |first: usize| Run::new(layout.index(0, 0, first), most.min(rows - first), 1);

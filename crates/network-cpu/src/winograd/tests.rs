@@ -18,13 +18,13 @@ fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-/// Weights of a convolution that preserves the magnitude of its inputs.
+/// Weights of a convolution that preserves the magnitude of the inputs.
 fn scaled(rng: &mut ChaCha8Rng, channels: usize) -> Vec<f32> {
     let scale = (channels as f32 * 9.0).sqrt().recip();
     numbers(rng, channels * channels * 9).into_iter().map(|weight| weight * scale).collect()
 }
 
-/// The largest difference of F(M, 3) in float64 from three taps, over random inputs and filters.
+/// Returns the largest difference between F(M, 3) in float64 and three taps, over random inputs and filters.
 fn difference<const M: usize, const N: usize>() -> f64 {
     let mut rng = ChaCha8Rng::seed_from_u64(M as u64);
     let (to_points, to_outputs) = (inputs::<N>(), outputs::<M, N>());
@@ -65,7 +65,7 @@ fn pieces_cover_a_side_the_largest_first() {
             let cuts = Pieces::along(path, Board::new(cells, 5), Side::Down).cuts;
             assert!(cuts.iter().cloned().flatten().eq(0..cells), "{cuts:?}");
             assert!(cuts.is_sorted_by_key(|cut| Reverse(cut.len())) && cuts[0].len() <= most, "{cuts:?}");
-            // Pieces of seven have points of their own.
+            // Pieces of seven have separate points.
             assert!(cuts[0].len() < SEVEN || cuts.iter().all(|cut| cut.len() == SEVEN), "{cuts:?}");
         }
     }
@@ -91,7 +91,7 @@ fn boards_are_cut_where_that_pays_and_in_float32_only() {
     ] {
         assert_eq!(cut(path, 9, 9, 128), None, "{path}");
     }
-    // Cuts along both sides, chosen where their products and the weights that they read cost less.
+    // Cuts along both sides, chosen where products and weight reads cost less.
     let wide = [(8, vec![4, 4]), (9, vec![3; 3]), (13, vec![5, 4, 4]), (19, vec![5; 4])];
     let narrow = [(8, vec![4; 2]), (9, vec![3; 3]), (13, vec![5; 3]), (19, vec![5; 4])];
     for (path, cuts) in [(KernelVariant::Avx512F32, wide), (KernelVariant::Avx2F32, narrow)] {
@@ -108,13 +108,13 @@ fn boards_are_cut_where_that_pays_and_in_float32_only() {
     }
 }
 
-/// Sums of a 3×3 convolution `[outputs, cells]` of one position `[inputs, cells]`.
+/// Returns the sums of a 3×3 convolution `[outputs, cells]` for one position `[inputs, cells]`.
 fn convolved(affine: &Affine, input: &[f32], board: Board) -> Vec<f64> {
     let input: Vec<f64> = input.iter().map(|&value| f64::from(value)).collect();
     reference::convolve(affine, &input, (board.height, board.width))
 }
 
-/// Planes of random numbers, and the numbers of each position `[channels, cells]`.
+/// Returns planes of random numbers, and the numbers of each position `[channels, cells]`.
 fn random_planes(layout: Layout, channels: usize, rng: &mut ChaCha8Rng) -> (Planes, Vec<Vec<f32>>) {
     let mut planes = Planes::new(Format::F32, layout, channels);
     let positions: Vec<Vec<f32>> =
@@ -161,7 +161,7 @@ fn check(path: KernelVariant, board: Board, cut: &Cut, channels: usize) {
     }
 }
 
-/// Every cut of a board.
+/// Returns every cut of a board.
 fn cuts(path: KernelVariant, board: Board) -> impl Iterator<Item = Cut> {
     let one_side = [Side::Down, Side::Right].map(|side| Cut::OneSide(Pieces::along(path, board, side)));
     let both_sides = (3..=5).map(move |outputs| Cut::BothSides(Squares::new(board, outputs)));
@@ -231,7 +231,7 @@ fn a_filtered_position_is_the_same_to_the_last_bit_alone_and_in_a_batch() {
     }
 }
 
-/// Root mean square of the differences between planes of one position and `sums`.
+/// Returns the root mean square difference between planes of one position and `sums`.
 fn rounding(output: &Planes, sums: &[f64]) -> f64 {
     let cells = output.layout.board.cells();
     let of_sum = |(index, sum): (usize, &f64)| f64::from(output.get(0, index % cells, index / cells)) - sum;
@@ -240,7 +240,7 @@ fn rounding(output: &Planes, sums: &[f64]) -> f64 {
 
 #[test]
 fn filtering_rounds_little_more_than_nine_taps() {
-    // Where registers are narrow, one side is cut into pieces of six, the other into pieces of seven.
+    // With narrow registers, one side is cut into pieces of six, the other into pieces of seven.
     let (board, channels) = (Board::new(12, 14), 96);
     let layout = Layout::apart(board, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(3);

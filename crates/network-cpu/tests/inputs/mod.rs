@@ -6,7 +6,7 @@ use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::published::architecture;
 
-/// The manifest of a version with these bytes.
+/// Returns the manifest of a version with these bytes.
 pub(crate) fn manifest(version: u64, bytes: &[u8]) -> Manifest {
     Manifest {
         version: WeightsVersion(version),

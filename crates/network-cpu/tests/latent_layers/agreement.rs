@@ -1,4 +1,4 @@
-//! What every engine of MuZero networks is held to: answers to a chain of steps from an observation.
+//! Check for every engine of MuZero networks: predictions along a chain of steps from an observation.
 
 use game::{Action, ObservationShape};
 use inference::categorical::{inverse_transform, transform};
@@ -7,8 +7,7 @@ use weights::{Architecture, Model};
 
 use super::{Named, architecture};
 
-/// Dense and residual networks that predict rewards, that predict value prefixes, with chance of nine codes, and
-/// without dynamics.
+/// Dense and residual networks: with rewards, with value prefixes, with nine chance codes, and without dynamics.
 pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
     let models = [
         Model::muzero(5),
@@ -21,7 +20,7 @@ pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
         .flat_map(move |shape| models.map(|model| Architecture { model, ..architecture(shape) }))
 }
 
-/// Asserts that a model of a network answers as the layers do.
+/// Asserts that a model of a network predicts the same as the layers.
 pub(crate) fn agrees(named: &Named, model: &mut impl LatentModel) {
     let &Architecture { planes, height, width, actions, .. } = &named.architecture;
     let mut batch = Batch::new(ObservationShape { planes, height, width });
@@ -60,7 +59,7 @@ fn takes_actions(named: &Named, model: &mut impl LatentModel, mut state: Vec<f64
         if has_prefix {
             let prefix = inverse_transform(named.prefix(&state, &mut memory));
             near(predictions.reward(0), prefix - before, &format!("{at}: the reward"));
-            // A new sum begins after five steps.
+            // A new sum starts after five steps.
             (memory, before) = if step == 4 { ([[0.0; 64]; 2], 0.0) } else { (memory, prefix) };
         } else {
             near_atoms(predictions.reward(0), named.scalar("reward", &state), &format!("{at}: the reward"));
@@ -89,7 +88,7 @@ fn takes_actions_and_codes(named: &Named, model: &mut impl LatentModel, mut stat
     }
 }
 
-/// Asserts that priors and value are those of a state.
+/// Asserts that priors and value match a state.
 fn near_predictions(named: &Named, state: &[f64], predictions: &LatentPredictions, at: &str) {
     near_all(predictions.priors(0), &named.priors(state), &format!("{at}: a prior"));
     near_atoms(predictions.value(0), named.scalar("value", state), &format!("{at}: the value"));
@@ -100,7 +99,7 @@ fn near_all(got: &[f32], want: &[f64], what: &str) {
     got.iter().zip(want).for_each(|(&got, &want)| near(got, want, what));
 }
 
-/// Compares a number with the mean of atoms that predicts it.
+/// Compares a number with the mean atom that predicts it.
 fn near_atoms(got: f32, want: f64, what: &str) {
     near(transform(got.into()) as f32, want, what);
 }

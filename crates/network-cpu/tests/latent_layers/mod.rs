@@ -1,4 +1,4 @@
-//! MuZero networks as tensors by name, computed in float64 by the definition of their layers. Nothing is shared with
+//! MuZero networks as tensors by name, computed in float64 by the definition of the layers. Nothing is shared with
 //! the kernel, not even the names and order of layers.
 
 #![allow(clippy::expect_used, reason = "what cannot be made ends the test")]
@@ -15,7 +15,7 @@ use weights::{Architecture, Model};
 /// Tensors by name: shape and values.
 pub(crate) type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// A network of observations `[planes, height, width]`.
+/// A network for observations `[planes, height, width]`.
 pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture {
     Architecture {
         game: "test".to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture 
     }
 }
 
-/// The bytes of a published version.
+/// Returns the bytes of a published version.
 pub(crate) fn file(tensors: &Tensors) -> Vec<u8> {
     let bytes: Vec<(&String, &Vec<usize>, Vec<u8>)> = tensors
         .iter()
@@ -44,14 +44,14 @@ pub(crate) fn file(tensors: &Tensors) -> Vec<u8> {
     safetensors::serialize(views, None).expect("a file")
 }
 
-/// A network.
+/// A network with tensors by name.
 pub(crate) struct Named {
     pub(crate) architecture: Architecture,
     pub(crate) tensors: Tensors,
 }
 
 impl Named {
-    /// A network whose tensors all differ.
+    /// Creates a network with random tensors.
     pub(crate) fn random(architecture: &Architecture) -> Self {
         let mut state = 1_u32;
         let mut number = move || {
@@ -72,19 +72,19 @@ impl Named {
         Self { architecture: architecture.clone(), tensors: tensors.collect() }
     }
 
-    /// The latent state of an observation.
+    /// Returns the latent state of an observation.
     pub(crate) fn represent(&self, observation: &[f32]) -> Vec<f64> {
         self.trunk("representation", observation.iter().map(|&value| f64::from(value)).collect())
     }
 
-    /// The latent state that an action, or from an afterstate a chance code, leads to.
+    /// Returns the latent state after an action, or after a chance code from an afterstate.
     pub(crate) fn unroll(&self, state: &[f64], choice: usize) -> Vec<f64> {
         let codes = self.architecture.model.codes();
         let choices = if codes > 0 { codes } else { self.architecture.actions };
         self.transition("dynamics", state, choices, choice)
     }
 
-    /// The afterstate that an action leads to.
+    /// Returns the afterstate of an action.
     pub(crate) fn act(&self, state: &[f64], action: usize) -> Vec<f64> {
         self.transition("afterstate", state, self.architecture.actions, action)
     }
@@ -96,7 +96,7 @@ impl Named {
         self.trunk(trunk, [state, &of_choice].concat())
     }
 
-    /// Priors over all actions.
+    /// Returns the priors over all actions.
     pub(crate) fn priors(&self, state: &[f64]) -> Vec<f64> {
         shares(&match self.is_dense() {
             true => self.linear("policy.output", &relu(self.dense("policy.hidden", state))),
@@ -104,17 +104,17 @@ impl Named {
         })
     }
 
-    /// Probabilities of all chance codes in an afterstate.
+    /// Returns the probabilities of all chance codes in an afterstate.
     pub(crate) fn codes(&self, afterstate: &[f64]) -> Vec<f64> {
         shares(&self.linear("code.output", &self.hidden("code", afterstate)))
     }
 
-    /// The mean of the atoms of a head.
+    /// Returns the mean atom of a head.
     pub(crate) fn scalar(&self, head: &str, state: &[f64]) -> f64 {
         self.mean(head, &self.hidden(head, state))
     }
 
-    /// The mean of the atoms of the value prefix after one more step; h and c are replaced.
+    /// Returns the mean atom of the value prefix after one more step; h and c are replaced.
     pub(crate) fn prefix(&self, state: &[f64], [h, c]: &mut [[f64; 64]; 2]) -> f64 {
         let gates = self.linear("reward.memory", &[&self.hidden("reward", state)[..], h].concat());
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -172,7 +172,7 @@ impl Named {
         self.matrix(name, x).iter().zip(&bias).map(|(y, bias)| y + bias).collect()
     }
 
-    /// A matrix and layer norm.
+    /// Applies a matrix and layer norm.
     fn dense(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let y = self.matrix(name, x);
         let mean = y.iter().sum::<f64>() / y.len() as f64;
@@ -181,7 +181,7 @@ impl Named {
         (0..y.len()).map(|i| (y[i] - mean) / (variance + 1e-5).sqrt() * gamma[i] + beta[i]).collect()
     }
 
-    /// A convolution and batch norm of planes `[C, H, W]`.
+    /// Applies a convolution and batch norm to planes `[C, H, W]`.
     fn convolution(&self, name: &str, side: usize, x: &[f64]) -> Vec<f64> {
         let &Architecture { height, width, .. } = &self.architecture;
         let inputs = x.len() / (height * width);
@@ -209,7 +209,7 @@ impl Named {
         y
     }
 
-    /// The features of a head, `[cells, 32]`.
+    /// Returns the features of a head, `[cells, 32]`.
     fn features(&self, head: &str, state: &[f64]) -> Vec<f64> {
         let planes = relu(self.convolution(head, 1, state));
         let cells = self.architecture.height * self.architecture.width;
@@ -217,7 +217,7 @@ impl Named {
     }
 }
 
-/// The distribution of logits.
+/// Returns the softmax of logits.
 fn shares(logits: &[f64]) -> Vec<f64> {
     let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
     logits.iter().map(|logit| logit.exp() / total).collect()

@@ -29,13 +29,13 @@ pub(crate) fn architecture() -> Architecture {
     }
 }
 
-/// Every tensor that a network of [`architecture`] has.
+/// Returns every tensor of a network with [`architecture`].
 #[allow(dead_code, reason = "not every test binary uses it")]
 pub(crate) fn tensors() -> Tensors {
     tensors_of(&architecture())
 }
 
-/// Every tensor that a network has.
+/// Returns every tensor of a network.
 pub(crate) fn tensors_of(architecture: &Architecture) -> Tensors {
     let values = |tensor: &network::Tensor| {
         let spread = |i: usize| ((i + 97 * tensor.name.len()) as u32).wrapping_mul(2_654_435_761) >> 16;
@@ -49,7 +49,7 @@ pub(crate) fn tensors_of(architecture: &Architecture) -> Tensors {
     layers.tensors().map(|tensor| (tensor.name.clone(), (tensor.shape.clone(), values(&tensor)))).collect()
 }
 
-/// The bytes of a published version.
+/// Returns the bytes of a published version.
 pub(crate) fn file(tensors: &Tensors) -> Vec<u8> {
     let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
         .iter()

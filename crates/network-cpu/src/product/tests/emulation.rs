@@ -1,4 +1,4 @@
-//! The matrix unit in software, for machines without one.
+//! Matrix unit in software, for machines without one.
 
 use std::marker::PhantomData;
 
@@ -7,13 +7,12 @@ use crate::paths::amx::{GROUPS, TOGETHER, Unit};
 use crate::planes::{Format, Line, TILE_ROWS, WORDS, from_bf16};
 use crate::product::GROUP;
 
-/// The unit exactly as its manual specifies it, for machines without one; for bfloat16 or for integers, whose sums are
-/// kept as bits.
+/// The unit exactly as in the manual, for machines without one; for bfloat16, or for integers with sums kept as bits.
 pub(crate) struct Emulated<L> {
     sums: [[[f32; 16]; 16]; TOGETHER * GROUPS],
-    /// Rows of a tile.
+    /// Rows per tile.
     rows: usize,
-    /// Lines from row to row.
+    /// Lines between rows.
     stride: usize,
     lanes: PhantomData<L>,
 }
@@ -34,21 +33,21 @@ impl<L: Lanes> Emulated<L> {
     }
 }
 
-/// `sum + Σ input[h] · weight[h]` over the halves of a word.
+/// Returns `sum + Σ input[h] · weight[h]` over the halves of a word.
 fn halves(sum: f32, input: u32, weight: u32) -> f32 {
     let halves = |word: u32| [from_bf16(word as u16), from_bf16((word >> 16) as u16)];
     let (input, weight) = (halves(input), halves(weight));
     sum + input[0] * weight[0] + input[1] * weight[1]
 }
 
-/// `sum + Σ input[q] · weight[q]` over the quarters of a word: unsigned inputs, signed weights.
+/// Returns `sum + Σ input[q] · weight[q]` over the quarters of a word: unsigned inputs, signed weights.
 fn quarters(sum: f32, input: u32, weight: u32) -> f32 {
     let (input, weight) = (input.to_le_bytes(), weight.to_le_bytes());
     let products = (0..4).map(|i| i32::from(input[i]) * i32::from(weight[i].cast_signed()));
     f32::from_bits(products.fold(sum.to_bits(), u32::wrapping_add_signed))
 }
 
-/// `sums[m][n] += Σ input[m][k] · weights[k][n]` over the words k and their parts.
+/// Adds `Σ input[m][k] · weights[k][n]` to `sums[m][n]`, over the words k and their parts.
 unsafe fn product<L: Lanes>(sums: &mut [[f32; 16]], input: *const Line, stride: usize, weights: *const Line) {
     for (m, sums) in sums.iter_mut().enumerate() {
         for (n, sum) in sums.iter_mut().enumerate() {
