@@ -6,7 +6,7 @@ use experience::TrajectoryId;
 /// The interval of a whole epoch: no sequence in it is new.
 const WHOLE: (u64, u64) = (0, u64::MAX);
 
-/// Maximum number of epochs per actor: bounds the work of an insert. An actor begins an epoch with each start.
+/// Maximum number of epochs per actor: bounds the work of an insert. Each actor start is a new epoch.
 const EPOCHS_MAX: usize = 1024;
 
 /// One in this many actors is forgotten at once, so that the search for them costs little for each new actor.

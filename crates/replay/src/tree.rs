@@ -100,7 +100,7 @@ impl Tree {
         self.front += places;
     }
 
-    /// Replaces the leaves of consecutive places from `begin` on.
+    /// Replaces the leaves at consecutive places, starting at `begin`.
     pub(crate) fn replace(&mut self, begin: u64, leaves: impl Iterator<Item = Leaf>) {
         let mut place = begin;
         for leaf in leaves {
