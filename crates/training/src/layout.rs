@@ -147,8 +147,8 @@ fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
     tensors.into_iter().map(place).collect()
 }
 
-/// Converts the slices of `flat` to file entries, with `prefix` before each name and convolutions as `[out, in,
-/// height, width]`.
+/// Converts the slices of `flat` to file entries, with `prefix` before each name and convolutions as
+/// `[out, in, height, width]`.
 pub fn file_entries<'a>(
     prefix: &'a str,
     entries: &'a [Entry],
