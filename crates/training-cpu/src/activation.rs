@@ -1,5 +1,5 @@
-//! The operations between a batch norm and the next convolution. Each reads the input z of the norm instead of its
-//! output n, which is nowhere in memory.
+//! Operations between a batch norm and the next convolution. Each reads the norm's input z; the output n is never
+//! stored.
 
 mod apply;
 mod excite;
@@ -18,8 +18,8 @@ use crate::matrix::Matrix;
 use crate::norm::Norm;
 use crate::stored::{Stored, StoredMut};
 
-/// The operation between a batch norm with output n and the next convolution, whose input is y; f is the activation of
-/// the network.
+/// The operation from the output n of a batch norm to the input y of the next convolution; f is the network's
+/// activation function.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a network has few")]
 pub(crate) enum Activation {
@@ -38,23 +38,22 @@ pub(crate) enum Activation {
     },
 }
 
-/// The numbers of each position that an activation keeps for its gradient.
+/// Per-position numbers that an activation keeps for the backward pass.
 #[derive(Debug, Default)]
 pub(crate) struct Kept<T> {
-    /// What the cells of a channel are squeezed to: `[B, 2G]`, `[B, C]`.
+    /// Channels squeezed over the cells: `[B, 2G]`, `[B, C]`.
     pub(crate) squeezed: T,
     /// `[B, S]`.
     pub(crate) hidden: T,
-    /// What is added to cells, and for excitation before it the sigmoid that they are multiplied by: `[B, C − G]`,
-    /// `[B, 2C]`.
+    /// Terms added to cells, `[B, C − G]`; for excitation the sigmoid scales come first, `[B, 2C]`.
     pub(crate) terms: T,
-    /// The gradient of the hidden units before ReLU.
+    /// Gradient of the hidden units before ReLU.
     pub(crate) of_hidden: T,
-    /// The gradient of the terms, for excitation before the sigmoid.
+    /// Gradient of the terms; for excitation before the sigmoid.
     pub(crate) of_terms: T,
 }
 
-/// A batch norm and its input for some positions.
+/// A batch norm with the input for a range of positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Normed<'a> {
     pub(crate) norm: &'a Norm,
@@ -75,7 +74,7 @@ impl Normed<'_> {
     }
 }
 
-/// What f was applied to.
+/// Inputs of f, recomputed from the norm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before<'a> {
     pub(crate) normed: Normed<'a>,
@@ -84,18 +83,18 @@ pub(crate) struct Before<'a> {
     pub(crate) terms: &'a [f32],
 }
 
-/// What an activation does to n before the skip connection, the same in all cells of a position.
+/// Transform of n before the skip connection, the same in all cells of a position.
 #[derive(Debug, Clone, Copy)]
 enum Shifts<'a> {
     None,
-    /// Terms that are added to the last channels, `[B, C − G]`.
+    /// Terms added to the last channels, `[B, C − G]`.
     Last(&'a [f32]),
-    /// Scales and then shifts, `[B, 2C]`.
+    /// Scales first, then shifts, `[B, 2C]`.
     Scaled(&'a [f32]),
 }
 
 impl Shifts<'_> {
-    /// Writes the slope and the constant by which z of each channel becomes what the skip connection is added to.
+    /// Writes slope and constant per channel of the map from z to the input of the skip connection.
     #[inline(always)]
     fn line(self, normed: Normed<'_>, position: usize, line: &mut [[f32; 2]]) {
         let channels = line.len();
@@ -121,12 +120,12 @@ impl Shifts<'_> {
 }
 
 impl Activation {
-    /// Returns whether nothing but a skip connection lies between the norm and f.
+    /// Returns whether the skip connection is the only operation between the norm and f.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
     }
 
-    /// The matrices of the activation.
+    /// Iterates over the matrices of the activation.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let [first, second] = match self {
             Self::Plain => [None, None],
@@ -136,7 +135,7 @@ impl Activation {
         first.into_iter().chain(second)
     }
 
-    /// The same matrices.
+    /// Iterates over the same matrices, mutably.
     pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
         let [first, second] = match self {
             Self::Plain => [None, None],
@@ -146,7 +145,7 @@ impl Activation {
         first.into_iter().chain(second)
     }
 
-    /// Numbers of each position in the order of [`Kept`].
+    /// Returns the numbers per position, in the order of [`Kept`].
     pub(crate) fn sizes(&self) -> Kept<usize> {
         match self {
             Self::Plain => Kept::default(),
@@ -195,8 +194,8 @@ impl Activation {
         }
     }
 
-    /// Adds the gradient of a second use of y to that of y, and turns the sum into the gradient before f, which is that
-    /// of the skip connection.
+    /// Adds the gradient of a second use to the gradient of y, and turns the sum into the gradient before f, which is
+    /// also the gradient of the skip connection.
     pub(crate) fn differentiate(
         &self,
         path: Path,
@@ -208,7 +207,7 @@ impl Activation {
     ) {
         let Before { normed, skip, terms } = before;
         if function == network::Activation::Relu {
-            // The sign of y is that of what it was computed from.
+            // The input of ReLU has the same sign as y.
             return path.run(Rectify { besides, y, of_y });
         }
         let shifts = match self {
@@ -221,9 +220,9 @@ impl Activation {
         });
     }
 
-    /// Turns the gradient of y, of which [`differentiate`](Self::differentiate) made that before f, into that of n, and
-    /// keeps the gradients of the matrices' outputs. `of_n` is the place of the result where both differ, which
-    /// [`changes_skip`](Self::changes_skip) states, and empty elsewhere.
+    /// Turns the gradient before f, from [`differentiate`](Self::differentiate), into the gradient of n, and keeps
+    /// the gradients of the matrix outputs. `of_n` receives the result if both gradients differ, see
+    /// [`changes_skip`](Self::changes_skip), and is empty otherwise.
     #[expect(clippy::too_many_arguments, reason = "those of a layer")]
     pub(crate) fn backward(
         &self,
@@ -264,12 +263,12 @@ impl Activation {
         matches!(self, Self::Excited { .. })
     }
 
-    /// The matrices of the layers of a block.
+    /// Creates the activation after a block's first convolution.
     pub(crate) fn of_first(block: &network::Block, layout: &Layout, path: Path) -> Self {
         block.pooling.as_ref().map_or(Self::Plain, |pooling| Self::Pooled(Matrix::new(pooling, layout, path)))
     }
 
-    /// The matrices of the layers of a block.
+    /// Creates the activation after a block's last convolution.
     pub(crate) fn of_last(block: &network::Block, layout: &Layout, path: Path) -> Self {
         block.excitation.as_ref().map_or(Self::Plain, |excitation| Self::Excited {
             hidden: Matrix::new(&excitation.hidden, layout, path),

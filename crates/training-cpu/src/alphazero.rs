@@ -1,4 +1,4 @@
-//! The graph of an AlphaZero network of wins, draws and losses: stem, residual blocks, attention blocks and two heads.
+//! Graph of an AlphaZero network for win, draw and loss: stem, residual blocks, attention blocks and two heads.
 
 use network::{HeadKind, Layers};
 use training::{Layout, Recompute};
@@ -7,7 +7,7 @@ use weights::Architecture;
 use crate::Path;
 use crate::graph::{Graph, Loss, Observation, Value};
 
-/// The graph of a network and its losses.
+/// Returns the graph of a network with all losses.
 pub(crate) fn graph(
     architecture: &Architecture,
     layers: &Layers,
@@ -39,7 +39,7 @@ pub(crate) fn graph(
     graph
 }
 
-/// The logits of a pooled policy head: those of each cell, then those of the other actions.
+/// Returns the logits of a pooled policy head: per-cell logits first, then all other actions.
 fn pooled_policy(graph: &mut Graph, layers: &Layers, features: Value) -> Value {
     let of_cells = graph.pointwise(&layers.policy_output, features);
     let Some(rest) = &layers.policy_rest else { return of_cells };

@@ -1,8 +1,8 @@
-//! Attention of the cells of a position to each other, between the matrices of a block; see
+//! Attention between the cells of a position, without the matrices of a block; see
 //! [`AttentionBlock`](network::AttentionBlock).
 //!
-//! Shares are not kept for the backward pass, which computes them again: there are as many as pairs of cells for each
-//! head, several times as many as other numbers of a block on a large board.
+//! Shares are not kept for the backward pass, which recomputes them: each head has one per pair of cells, on a large
+//! board several times as many numbers as the rest of a block.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use training::Layout;
 use crate::Path;
 use crate::vector::{Task, Vector};
 
-/// The attention of a block.
+/// The attention of a block on one board.
 #[derive(Debug)]
 pub(crate) struct Attention {
     shape: Shape,
-    /// The place of the numbers by head and offset, `[A, offsets]`.
+    /// Range of the position table by head and offset, `[A, offsets]`.
     table: Range<usize>,
     /// The offset of each pair of cells, `[cells, cells]`.
     offsets: Vec<usize>,
 }
 
-/// The sizes of an attention.
+/// Sizes of an attention.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     heads: usize,
@@ -32,19 +32,19 @@ struct Shape {
 }
 
 impl Shape {
-    /// D: channels of a head.
+    /// Returns D, the channels per head.
     fn of_head(self) -> usize {
         self.channels / self.heads
     }
 
-    /// The scale of scores, `1 / √D`.
+    /// Returns the scale of scores, `1 / √D`.
     fn scale(self) -> f32 {
         (self.of_head() as f32).sqrt().recip()
     }
 }
 
 impl Attention {
-    /// The attention of a block on a board.
+    /// Creates the attention of a block on a board.
     pub(crate) fn new(block: &AttentionBlock, board: [usize; 2], layout: &Layout) -> Self {
         let [height, width] = board;
         Self {
@@ -54,19 +54,19 @@ impl Attention {
         }
     }
 
-    /// The place of its parameters.
+    /// Returns the range of the position table within the parameters.
     pub(crate) fn table(&self) -> Range<usize> {
         self.table.clone()
     }
 
-    /// Writes the sums of values `[B, cells, C]` of queries, keys and values `[B, cells, 3, C]`.
+    /// Writes the sums of values, `[B, cells, C]`, from queries, keys and values `[B, cells, 3, C]`.
     pub(crate) fn forward(&self, path: Path, parameters: &[f32], qkv: &[f32], y: &mut [f32]) {
         let pairs = self.pairs(parameters);
         path.run(Forward { shape: self.shape, pairs: &pairs, qkv, y });
     }
 
-    /// Writes the gradient of queries, keys and values from that of the sums, and returns that of the numbers by head
-    /// and offset.
+    /// Writes the gradient of queries, keys and values, given the gradient of the sums; returns the gradient of the
+    /// position table.
     pub(crate) fn backward(
         &self,
         path: Path,
@@ -86,7 +86,7 @@ impl Attention {
         of_table
     }
 
-    /// The numbers of all pairs of cells, `[A, cells, cells]`.
+    /// Expands the position table to all pairs of cells, `[A, cells, cells]`.
     fn pairs(&self, parameters: &[f32]) -> Vec<f32> {
         let heads = parameters[self.table()].chunks_exact(self.table.len() / self.shape.heads);
         heads.flat_map(|of_head| self.offsets.iter().map(|&offset| of_head[offset])).collect()
@@ -109,7 +109,7 @@ struct Backward<'a> {
     of_pairs: &'a mut [f32],
 }
 
-/// Adds a row with each of some weights to as many rows.
+/// Adds `row`, times each of `weights`, to the corresponding row of `rows`.
 #[inline(always)]
 fn add_to_each(weights: &[f32], row: &Lanes, rows: &mut [Lanes]) {
     weights.iter().zip(rows).for_each(|(weight, to)| add(to, *weight, row));
@@ -144,8 +144,9 @@ impl Task for Forward<'_> {
 impl Task for Backward<'_> {
     type Output = ();
 
-    /// With g the gradient of a sum, shares p and scores s of its cell: `∂v[j] = Σ p[j] g`, `∂s[j] = p[j] (g · v[j] −
-    /// Σ p[j] g · v[j])`, and with `s[j] = q · k[j] / √D`: `∂q = Σ ∂s[j] k[j] / √D`, `∂k[j] = Σ ∂s[j] q / √D`.
+    /// With g the gradient of a sum, and p and s the shares and scores of the cell: `∂v[j] = Σ p[j] g`,
+    /// `∂s[j] = p[j] (g · v[j] − Σ p[j] g · v[j])`, and with `s[j] = q · k[j] / √D`: `∂q = Σ ∂s[j] k[j] / √D`,
+    /// `∂k[j] = Σ ∂s[j] q / √D`.
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let Self { shape, pairs, qkv, of_y, of_qkv, of_pairs } = self;
@@ -196,7 +197,7 @@ impl Task for Backward<'_> {
     }
 }
 
-/// Sixteen numbers, padded with zeros.
+/// Returns sixteen numbers, padded with zeros.
 #[inline(always)]
 fn lanes(numbers: &[f32], part: usize) -> Lanes {
     let numbers = &numbers[part * LANES..];

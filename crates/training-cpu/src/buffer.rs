@@ -1,11 +1,11 @@
 use std::ops::{Deref, DerefMut};
 
-/// Floats of a cache line.
+/// Floats per cache line.
 const LINE: usize = 16;
-/// Lines behind the values of a buffer, which the last registers of a row may read: two registers of the widest path.
+/// Cache lines after a buffer's values, which the last registers of a row may read: two registers of the widest path.
 const SLACK: usize = 2;
 
-/// float32 that begin at a cache line and are followed by zeros that vectors may read.
+/// float32 values aligned to a cache line and followed by zeros that vectors may read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Buffer {
     lines: Vec<Line>,
@@ -17,27 +17,27 @@ pub(crate) struct Buffer {
 struct Line([f32; LINE]);
 
 impl Buffer {
-    /// A buffer without values.
+    /// An empty buffer.
     pub(crate) const EMPTY: Self = Self { lines: Vec::new(), len: 0 };
 
-    /// A buffer of zeros.
+    /// Creates a buffer of zeros.
     pub(crate) fn zeros(len: usize) -> Self {
         Self { lines: vec![Line([0.0; LINE]); len.div_ceil(LINE) + SLACK], len }
     }
 
-    /// Makes it hold at least `len` values, whose contents are unspecified.
+    /// Ensures room for at least `len` values; the contents are unspecified.
     pub(crate) fn grow(&mut self, len: usize) {
         if self.len < len {
             *self = Self::zeros(len);
         }
     }
 
-    /// The number of values that it can hold without new memory.
+    /// Returns the number of values that fit without new memory.
     fn capacity(&self) -> usize {
         self.lines.len().saturating_sub(SLACK) * LINE
     }
 
-    /// The bytes of its memory.
+    /// Returns the allocated bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.lines[..])
     }
@@ -59,27 +59,27 @@ impl DerefMut for Buffer {
     }
 }
 
-/// Buffers that were used and can be used again: a step needs the same ones as the step before, and new memory costs
-/// more than a pass over it.
+/// Used buffers for later steps: consecutive steps need the same buffers, and new memory costs more than a pass over
+/// it.
 ///
-/// A buffer is used for one capacity alone, so that steps of the same size take the same memory, whatever came before.
+/// A buffer always serves one capacity, so that steps of the same size take the same memory, whatever came before.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     free: Vec<Buffer>,
-    /// The positions that capacities are for, and height and width of their board.
+    /// Positions and board (height, width) that the capacities are for.
     positions: usize,
     board: [usize; 2],
 }
 
 impl Store {
-    /// Frees all buffers if their capacities are for another number of positions or another board.
+    /// Frees all buffers if the capacities are for another number of positions or another board.
     pub(crate) fn hold(&mut self, positions: usize, board: [usize; 2]) {
         if (self.positions, self.board) != (positions, board) {
             *self = Self { free: Vec::new(), positions, board };
         }
     }
 
-    /// A buffer of `len` values with unspecified contents, which can hold `capacity`.
+    /// Returns a buffer of `len` values with unspecified contents and room for `capacity`.
     pub(crate) fn take(&mut self, len: usize, capacity: usize) -> Buffer {
         if capacity == 0 {
             return Buffer::default();
@@ -91,38 +91,38 @@ impl Store {
         }
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the store.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         if buffer.capacity() > 0 {
             self.free.push(buffer);
         }
     }
 
-    /// The bytes of all its buffers.
+    /// Returns the allocated bytes of all buffers.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.free.iter().map(Buffer::bytes).sum()
     }
 }
 
-/// The number of values of whole cache lines.
+/// Rounds up to whole cache lines.
 fn rounded(len: usize) -> usize {
     len.next_multiple_of(LINE)
 }
 
-/// A [`Store`] without memory, which counts what a store with the same uses would allocate.
+/// A [`Store`] without memory, which counts the bytes that a store would allocate in the same use.
 #[derive(Debug, Default)]
 pub(crate) struct PlannedStore {
     free: Vec<PlannedBuffer>,
     bytes: usize,
 }
 
-/// A buffer of a [`PlannedStore`], of which only the capacity is known.
+/// A buffer of a [`PlannedStore`]: the capacity alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlannedBuffer(usize);
 
 impl PlannedStore {
-    /// Takes a buffer as [`Store::take`] does.
+    /// Takes a buffer like [`Store::take`].
     pub(crate) fn take(&mut self, capacity: usize) -> PlannedBuffer {
         let buffer = PlannedBuffer(rounded(capacity));
         match self.free.iter().position(|free| *free == buffer) {
@@ -135,14 +135,14 @@ impl PlannedStore {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the store.
     pub(crate) fn give(&mut self, buffer: PlannedBuffer) {
         if buffer.0 > 0 {
             self.free.push(buffer);
         }
     }
 
-    /// The bytes of all buffers that were ever taken.
+    /// Returns the bytes of all buffers ever taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

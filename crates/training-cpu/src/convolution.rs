@@ -1,7 +1,7 @@
-//! Convolutions and their input gradients: the product of rows of activations and packed weights.
+//! Convolutions and input gradients as products of activation rows and packed weights.
 //!
-//! A tile is the same cell of a few positions times a panel of output channels: its sums stay in registers while all
-//! taps and input channels are multiplied. Taps beyond the board are the same for all its rows and are left out.
+//! A tile is the same cell of a few positions times a panel of output channels; the sums stay in registers over all
+//! taps and input channels. Taps beyond the board are the same for all rows of a tile and are left out.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use crate::elements::{self, Pair};
 use crate::shape::{CellPair, Shape, evenly};
 use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
-/// The weights of a convolution in the order in which a path multiplies them:
+/// Weights of a convolution in the multiplication order of a path:
 /// `[panels][taps][elements of inputs][outputs of panel]`.
 #[derive(Debug)]
 pub(crate) struct Packed {
     shape: Shape,
     path: Path,
-    /// Inputs that an element holds.
+    /// Inputs per element.
     factors: usize,
-    /// Elements of the inputs of a cell.
+    /// Elements per cell for the inputs.
     elements: usize,
     panels: Vec<Panel>,
     pairs: Vec<Vec<CellPair>>,
@@ -28,16 +28,16 @@ pub(crate) struct Packed {
 }
 
 thread_local! {
-    /// The elements of inputs or of weights, where they differ from these.
+    /// Scratch: elements of inputs or weights, where an element is not a plain number.
     static ELEMENTS: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
 }
 
-/// Some adjacent output channels.
+/// A range of adjacent output channels.
 #[derive(Debug, Clone)]
 struct Panel {
     outputs: Range<usize>,
     registers: usize,
-    /// The place of its weights.
+    /// Start of the panel's weights.
     first: usize,
 }
 
@@ -59,12 +59,12 @@ impl Packed {
         Self { shape, path, factors, elements, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
     }
 
-    /// Its shape, with the cells of a 1×1 convolution as positions.
+    /// Returns the shape, with the cells of a 1×1 convolution as positions.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The bytes of the packed weights.
+    /// Returns the bytes of the packed weights.
     pub(crate) fn bytes(&self) -> usize {
         self.weights.bytes()
     }
@@ -84,7 +84,7 @@ impl Packed {
         });
     }
 
-    /// Puts elements of weights `[out, taps, elements of inputs]` in the order of the panels.
+    /// Arranges elements of weights `[out, taps, elements of inputs]` in panel order.
     fn arrange(&mut self, weights: &[f32]) {
         let (rows, width) = (self.shape.taps() * self.elements, self.path.run(Width));
         for panel in &self.panels {
@@ -124,7 +124,7 @@ impl Packed {
     }
 }
 
-/// The most rows of a tile of a path.
+/// Returns the maximum rows of a path's tile.
 pub(crate) fn rows_max(path: Path) -> usize {
     path.run(RowsMax)
 }
@@ -140,7 +140,7 @@ impl Task for RowsMax {
     }
 }
 
-/// The floats of a register.
+/// Floats per register.
 struct Width;
 
 impl Task for Width {
@@ -156,7 +156,7 @@ impl Task for Width {
 struct Convolve<'a> {
     packed: &'a Packed,
     positions: usize,
-    /// The elements of the inputs.
+    /// Input elements.
     x: &'a [f32],
     bias: Option<&'a [f32]>,
     y: &'a mut [f32],
@@ -193,28 +193,28 @@ impl Task for Convolve<'_> {
     }
 }
 
-/// The products of a tile.
+/// Inputs of a tile's products.
 struct Products<'a> {
-    /// The first position.
+    /// First position.
     x: *const f32,
-    /// Elements from position to position.
+    /// Elements between positions.
     stride: usize,
     pairs: &'a [CellPair],
-    /// Elements of the inputs of a cell.
+    /// Elements per cell for the inputs.
     elements: usize,
-    /// Those of the panel.
+    /// Weights of the panel.
     weights: *const f32,
-    /// The sums before the first product, as many as the panel has lanes.
+    /// Initial sums, one per lane of the panel.
     start: *const f32,
 }
 
-/// The destination of a tile.
+/// Destination of a tile.
 #[derive(Clone, Copy)]
 struct Rows {
     first: *mut f32,
-    /// Floats from row to row.
+    /// Floats between rows.
     stride: usize,
-    /// Floats of a row.
+    /// Floats per row.
     valid: usize,
 }
 
@@ -291,7 +291,7 @@ mod tests {
     use crate::shape::Shape;
     use crate::stored::{Format, Operand, Stored, StoredMut};
 
-    /// Boards and channels of whole and broken registers, with batches of whole and broken tiles.
+    /// Boards and channels with whole and partial registers, and batches with whole and partial tiles.
     const SHAPES: [(usize, Shape); 15] = [
         (1, Shape { side: 3, height: 1, width: 1, inputs: 1, outputs: 1 }),
         (7, Shape { side: 3, height: 1, width: 5, inputs: 3, outputs: 5 }),
@@ -311,7 +311,7 @@ mod tests {
         (600, Shape { side: 1, height: 1, width: 1, inputs: 32, outputs: 64 }),
     ];
 
-    /// Random numbers that a path multiplies without rounding them first.
+    /// Draws random numbers that a path multiplies without rounding them first.
     fn draw(rng: &mut ChaCha8Rng, len: usize, path: Path) -> Buffer {
         let mut values = Buffer::zeros(len);
         for value in &mut *values {
@@ -324,7 +324,7 @@ mod tests {
         values
     }
 
-    /// Calls `product` with the indices of `y`, weight and `x` of every product of the convolution.
+    /// Calls `product` for every product of the convolution, with the indices of `y`, weight and `x`.
     fn products(positions: usize, shape: Shape, mut product: impl FnMut(usize, usize, usize)) {
         let Shape { inputs, outputs, .. } = shape;
         for position in 0..positions {
@@ -347,7 +347,7 @@ mod tests {
         assert!(got.len() == expected.len() && error < tolerance, "{what}: relative error {error}");
     }
 
-    /// The paths of this CPU; a line of output names each that it lacks.
+    /// Returns the paths of this CPU; prints a line for each missing path.
     #[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
     fn paths() -> impl Iterator<Item = Path> {
         Path::ALL.into_iter().filter(|path| {
@@ -359,7 +359,7 @@ mod tests {
         })
     }
 
-    /// The relative error of long sums of float32.
+    /// Relative error of long float32 sums.
     const SUMS: f64 = 5e-6;
 
     type New = fn(Shape, Path) -> Kernel;
@@ -392,7 +392,7 @@ mod tests {
             });
 
             for (name, kernel) in kernels() {
-                // Values at points are sums, which bfloat16 rounds.
+                // Values at points are sums, which are rounded to bfloat16.
                 let is_rounded = name == "filtered" && path.precision() == Precision::Bf16;
                 let is_line = shape.height.min(shape.width) == 1;
                 if name == "filtered" && shape.side == 1 || is_rounded && is_line {

@@ -1,11 +1,11 @@
-//! Elements, which products multiply: float32 as they are, or pairs of bfloat16 (see [`Vector::FACTORS`]).
+//! Elements of products: plain float32, or pairs of bfloat16 (see [`Vector::FACTORS`]).
 
 use half::bf16;
 
 use crate::Path;
 use crate::vector::{Task, Vector};
 
-/// The element of one factor or of two, of which a second one that is left out counts as 0.
+/// Returns the element of one or two factors; a missing second factor counts as 0.
 #[inline(always)]
 fn element(factors: &[f32], of_element: usize) -> f32 {
     if of_element == 1 {
@@ -15,13 +15,13 @@ fn element(factors: &[f32], of_element: usize) -> f32 {
     f32::from_bits(bits(factors[0]) | factors.get(1).map_or(0, |&second| bits(second) << 16))
 }
 
-/// The elements of rows of `channels` values, each with `of_element` factors.
+/// Returns the elements of rows of `channels` values, with `of_element` factors per element.
 pub(crate) fn of_rows(values: &[f32], channels: usize, of_element: usize) -> impl Iterator<Item = f32> {
     let rows = values.chunks_exact(channels);
     rows.flat_map(move |row| row.chunks(of_element).map(move |factors| element(factors, of_element)))
 }
 
-/// The factors of an element of a path.
+/// Returns the factors per element of a path.
 pub(crate) fn factors(path: Path) -> usize {
     path.run(Factors)
 }
@@ -37,7 +37,7 @@ impl Task for Factors {
     }
 }
 
-/// Writes the elements of rows of `channels` values, where each has two factors.
+/// Writes the elements of rows of `channels` values, with two factors per element.
 pub(crate) struct Pair<'a> {
     pub(crate) channels: usize,
     /// `[N, channels]`.

@@ -1,10 +1,10 @@
-//! 3×3 convolutions by minimal filtering (Winograd 1980; Lavin and Gray 2016) in both directions: a third of the
-//! products, for additions on the way in and out.
+//! 3×3 convolutions by minimal filtering (Winograd 1980; Lavin and Gray 2016), forward and backward: a third of the
+//! products, for additions before and after.
 //!
-//! The board is cut into tiles of up to four cells in each direction, of about equal size, so that it needs no padding:
-//! 6×7 into 3×3 and 3×4. Inputs of a tile become values at pairs of points; at each pair the values of all tiles are
-//! multiplied by a matrix `[in, out]`; the products become outputs. The points of smaller tiles are among those of
-//! larger ones, so that both use the same matrices.
+//! The board is cut into tiles of up to four cells in each direction, of about equal size, so that it needs no
+//! padding: 6×7 into 3×3 and 3×4. Tile inputs become values at pairs of points. At each pair a matrix `[in, out]`
+//! multiplies the values of all tiles, and the products become outputs. Smaller tiles use a subset of the larger
+//! tiles' points, so that both use the same matrices.
 
 mod gradient;
 mod points;
@@ -22,27 +22,27 @@ use crate::convolution::Packed;
 use crate::shape::Shape;
 use crate::vector::{Task, Vector, WIDTH_MAX};
 
-/// A 3×3 convolution with its weights at every pair of points.
+/// A 3×3 convolution with weights at every pair of points.
 #[derive(Debug)]
 pub(crate) struct Filtered {
     shape: Shape,
     path: Path,
     tiling: Tiling,
-    /// The weights at each pair.
+    /// Weights at each pair of points.
     packed: Vec<Packed>,
-    /// `[out, in]` of a pair while it is packed.
+    /// Scratch for packing a pair, `[out, in]`.
     at_pair: Vec<f32>,
-    /// The channels of a cell beyond the board.
+    /// Channels of a cell beyond the board.
     zeros: Vec<f32>,
 }
 
 thread_local! {
-    /// The values of inputs and of outputs: too large to be allocated for each part of the positions.
+    /// Scratch: input and output values, too large to be allocated for each part of the positions.
     static VALUES: RefCell<[Buffer; 2]> = const { RefCell::new([Buffer::EMPTY; 2]) };
 }
 
 impl Filtered {
-    /// Allocates weights for a convolution.
+    /// Allocates the weights of a convolution.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
         let tiling = Tiling::new(shape, path.precision());
         let matrix = Shape::matrix(shape.inputs, shape.outputs);
@@ -56,12 +56,12 @@ impl Filtered {
         }
     }
 
-    /// Its shape.
+    /// Returns the shape of the convolution.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The bytes of the weights at all pairs.
+    /// Returns the bytes of the weights at all pairs.
     pub(crate) fn bytes(&self) -> usize {
         self.packed.iter().map(Packed::bytes).sum::<usize>() + size_of_val(&self.at_pair[..])
     }
@@ -99,7 +99,7 @@ impl Filtered {
     }
 }
 
-/// Computes weights `[out, in]` at a pair of points from those of all taps, `[out, taps, in]`.
+/// Computes weights `[out, in]` at a pair of points from the weights of all taps, `[out, taps, in]`.
 struct Weigh<'a> {
     factors: [f32; 9],
     inputs: usize,
@@ -122,11 +122,11 @@ impl Task for Weigh<'_> {
     }
 }
 
-/// Computes the values of inputs at all pairs.
+/// Computes the input values at all pairs.
 struct Transform<'a> {
     tiling: &'a Tiling,
     shape: Shape,
-    /// The channels of a cell beyond the board.
+    /// Channels of a cell beyond the board.
     zeros: &'a [f32],
     positions: usize,
     x: &'a [f32],
@@ -160,7 +160,7 @@ impl Task for Transform<'_> {
     }
 }
 
-/// Computes outputs from their values at all pairs.
+/// Computes outputs from the output values at all pairs.
 struct Restore<'a> {
     tiling: &'a Tiling,
     shape: Shape,
@@ -189,10 +189,10 @@ impl Task for Restore<'_> {
     }
 }
 
-/// The places of a tile in a grid of points.
+/// Places of a tile in a grid of points.
 type Grid<P> = [P; POINTS * POINTS];
 
-/// Transforms the places of a tile along its columns and then along its rows.
+/// Transforms the places of a tile along the columns and then along the rows.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; pointers that T reads and writes must be valid for all channels.
@@ -229,7 +229,7 @@ unsafe fn transform<V: Vector, T: points::Transform, const M: usize, const N: us
         let valid = V::WIDTH.min(channels - first);
         // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
         unsafe {
-            // Zeroing it would take longer than the transform.
+            // Zeroing the array would take longer than the transform.
             let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
             for column in 0..N + T::READ_BEYOND {
                 let mut down = [V::zero(); POINTS];
@@ -255,7 +255,7 @@ unsafe fn transform<V: Vector, T: points::Transform, const M: usize, const N: us
 /// Loads the first `valid` lanes.
 ///
 /// # Safety
-/// The CPU must have the path's instructions; as many floats must be readable.
+/// The CPU must have the path's instructions; `valid` floats must be readable.
 #[inline(always)]
 unsafe fn load<V: Vector>(from: *const f32, valid: usize) -> V::Register {
     // SAFETY: the caller fulfils the contract of this function.
@@ -272,7 +272,7 @@ unsafe fn load<V: Vector>(from: *const f32, valid: usize) -> V::Register {
 /// Stores the first `valid` lanes.
 ///
 /// # Safety
-/// The CPU must have the path's instructions; as many floats must be writable.
+/// The CPU must have the path's instructions; `valid` floats must be writable.
 #[inline(always)]
 unsafe fn store<V: Vector>(register: V::Register, to: *mut f32, valid: usize) {
     // SAFETY: the caller fulfils the contract of this function.

@@ -1,12 +1,12 @@
-//! A network, unrolled over some steps, as a graph of operations on the numbers of each position.
+//! A network unrolled over several steps, as a graph of operations on per-position values.
 //!
-//! A layer may be used several times: each use is an operation with values of its own, and the gradients of its weights
-//! add up. Operations are computed in phases, between which threads wait for each other: only statistics over the batch
-//! need all positions. Within a phase threads compute every operation for a few positions at a time, so that what these
-//! read and write stays in their caches; gradients of weights are computed beside the next phase of the backward pass.
+//! A layer may be used several times: each use is an operation with separate values, and the weight gradients add up.
+//! Operations are computed in phases, with a barrier between phases: only batch statistics need all positions. Within
+//! a phase each thread computes every operation for a few positions at a time, so that intermediate values stay in
+//! cache. Weight gradients are computed alongside the next phase of the backward pass.
 //!
-//! Where a graph recomputes, only the outputs of segments of blocks are kept; what is within them is computed again
-//! before a segment is differentiated, with the statistics of its norms, which need no second barrier.
+//! With recomputation only the outputs of block segments are kept. The inside of a segment is recomputed before the
+//! segment is differentiated, with the norm statistics of the forward pass, so that no second barrier is needed.
 //!
 //! A graph is built once (`build`) and scheduled (`schedule`); a `pass` runs it for a batch. Start with `operation`.
 
@@ -34,11 +34,11 @@ use crate::Path;
 use crate::stored::Format;
 use crate::threads::Threads;
 
-/// Some numbers of each position, `[B, size]`.
+/// Handle of a value: `size` numbers per position, `[B, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value(usize);
 
-/// The operations of a forward pass and of the backward pass.
+/// Operations of the forward pass and the backward pass.
 #[derive(Debug)]
 pub(crate) struct Graph {
     path: Path,
@@ -46,21 +46,21 @@ pub(crate) struct Graph {
     board: [usize; 2],
     /// H · W.
     cells: usize,
-    /// The function behind batch norms.
+    /// Activation function after batch norms.
     function: Activation,
     layers: LayerSet,
     values: Vec<Declared>,
     nodes: Vec<Node>,
     norms: Vec<Norm>,
-    /// Values from which the mean over the batch and all of them is subtracted, and the differences.
+    /// Input and output of each centring; the subtracted mean is over the batch and over all values of a group.
     centres: Vec<Vec<[Value; 2]>>,
-    /// Whether operations that are added have a backward pass.
+    /// Whether newly added operations have a backward pass.
     is_differentiated: bool,
     recompute: Recompute,
-    /// The segment of operations that are added, and the number of segments so far.
+    /// Segment of newly added operations, and the number of segments so far.
     segment: Option<usize>,
     segments: usize,
-    /// The phase in which operations that are added are computed at the earliest.
+    /// Earliest phase of newly added operations.
     floor: usize,
     phases: Vec<Phase>,
 }
@@ -68,30 +68,30 @@ pub(crate) struct Graph {
 /// A value of the graph.
 #[derive(Debug)]
 struct Declared {
-    /// Numbers of a position.
+    /// Numbers per position.
     size: usize,
-    /// Whether its gradient is of use.
+    /// Whether the backward pass needs the gradient.
     has_gradient: bool,
-    /// The phase that computes it.
+    /// Phase of the operation that computes the value.
     phase: usize,
-    /// The operation that computes it.
+    /// Operation that computes the value.
     node: usize,
-    /// How it and its gradient lie in memory.
+    /// Storage format of the value and of the gradient.
     format: Format,
 }
 
-/// An operation and when it is computed.
+/// An operation with the phase that computes it.
 #[derive(Debug)]
 struct Node {
     operation: Operation,
     phase: usize,
     is_differentiated: bool,
-    /// The segment of blocks that it belongs to, if these are computed again.
+    /// Segment of blocks around the operation, if segments are recomputed.
     segment: Option<usize>,
 }
 
 impl Graph {
-    /// A graph without operations, for a network whose parameters lie in `layout`.
+    /// Creates an empty graph for a network with parameters in `layout`.
     pub(crate) fn new(layout: &Layout, architecture: &Architecture, path: Path, recompute: Recompute) -> Self {
         let &Architecture { height, width, design, .. } = architecture;
         Self {
@@ -113,27 +113,27 @@ impl Graph {
         }
     }
 
-    /// The numbers of a position in a slot: those of a value, or of its gradient behind all values.
+    /// Returns the numbers per position in a slot. Values come first, then gradients in the same order.
     fn size(&self, slot: usize) -> usize {
         self.values[slot % self.values.len()].size
     }
 
-    /// How the numbers of a slot lie in memory.
+    /// Returns the storage format of a slot.
     fn format(&self, slot: usize) -> Format {
         self.values[slot % self.values.len()].format
     }
 
-    /// The float32 that a position takes in a slot.
+    /// Returns the float32 units that a position takes in a slot.
     fn floats(&self, slot: usize) -> usize {
         self.format(slot).floats(self.size(slot))
     }
 
-    /// The slot of the gradient of a value.
+    /// Returns the slot of a value's gradient.
     fn gradient(&self, value: Value) -> usize {
         self.values.len() + value.0
     }
 
-    /// Has the weights at these places among the parameters multiply in float32.
+    /// Switches the weights at these parameter ranges to float32 products.
     pub(crate) fn multiply_in_float32(&mut self, places: &[std::ops::Range<usize>]) {
         self.layers.multiply_in_float32(places);
         self.choose_formats();

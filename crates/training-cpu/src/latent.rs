@@ -1,7 +1,7 @@
-//! The graph of a MuZero network, unrolled from a position along its actions (Schrittwieser et al. 2020), or of an
+//! Graph of a MuZero network, unrolled from a position along the actions (Schrittwieser et al. 2020), or of an
 //! AlphaZero network of returns, which has no steps.
 //!
-//! Batch norms of heads see the states of all steps as one batch; those of the dynamics see one step. Start with
+//! Head batch norms see the states of all steps as one batch; dynamics batch norms see one step. Start with
 //! [`unrolled`].
 
 mod chance;
@@ -14,10 +14,10 @@ use weights::Architecture;
 use crate::Path;
 use crate::graph::{Graph, Loss, Observation, Value};
 
-/// Share of the gradient of a latent state that flows through the dynamics to the state before it.
+/// Share of a latent state's gradient that flows through the dynamics to the previous state.
 const DYNAMICS_GRADIENT: f32 = 0.5;
 
-/// A graph to which parts of a network are added.
+/// A graph under construction, with the network.
 struct Unrolled<'a> {
     graph: Graph,
     architecture: &'a Architecture,
@@ -25,10 +25,11 @@ struct Unrolled<'a> {
     steps: usize,
 }
 
-/// The graph of a network and its losses over `steps` steps, with the consistency loss if it has the heads.
+/// Returns the graph of a network over `steps` steps with all losses, including the consistency loss if `consistency`
+/// has the heads.
 ///
 /// # Panics
-/// If there are steps and the network has no dynamics, or none and it has.
+/// If `steps` is above 0 without dynamics, or 0 with dynamics.
 pub(crate) fn unrolled(
     architecture: &Architecture,
     layers: &LatentLayers,
@@ -54,7 +55,7 @@ pub(crate) fn unrolled(
 }
 
 impl Unrolled<'_> {
-    /// The latent states of the position and after each action.
+    /// Adds the latent states of the position and after each action.
     fn states(&mut self) -> Vec<Value> {
         let mut states = self.represent(&[Observation::Root]);
         for step in 0..self.steps {
@@ -66,7 +67,7 @@ impl Unrolled<'_> {
         states
     }
 
-    /// The losses of the heads.
+    /// Adds the losses of the heads.
     fn predict(&mut self, states: &[Value]) {
         let layers = self.layers;
         for (step, logits) in self.head(&layers.policy, states).into_iter().enumerate() {
@@ -85,7 +86,7 @@ impl Unrolled<'_> {
         }
     }
 
-    /// Observations to latent states.
+    /// Representation: observations to latent states.
     fn represent(&mut self, observations: &[Observation]) -> Vec<Value> {
         let planes = self.architecture.planes;
         let observe = |&observation: &Observation| self.graph.observe(vec![observation], planes);
@@ -95,7 +96,8 @@ impl Unrolled<'_> {
         features.into_iter().map(|features| self.graph.rescale(features)).collect()
     }
 
-    /// A latent state and a choice, one-hot, to the rescaled output of a trunk; `planes` maps choices to planes.
+    /// Applies a trunk to a latent state and a one-hot choice, and rescales the output; `planes` maps choices to
+    /// planes.
     fn transition(&mut self, trunk: &Trunk, planes: Option<&Layer>, state: Value, choice: Value, share: f32) -> Value {
         let beside = planes.map_or(choice, |planes| {
             debug_assert_eq!(planes.outputs % ACTION_PLANES, 0, "planes of the board");
@@ -106,7 +108,7 @@ impl Unrolled<'_> {
         self.graph.rescale(features[0])
     }
 
-    /// The outputs of a trunk, before they are rescaled.
+    /// Applies a trunk, without the rescaling.
     fn trunk(&mut self, trunk: &Trunk, xs: &[Value]) -> Vec<Value> {
         match trunk {
             Trunk::Residual { stem, blocks } => {
@@ -126,13 +128,13 @@ impl Unrolled<'_> {
         }
     }
 
-    /// Latent states to the logits of a head.
+    /// Applies a head: latent states to logits.
     fn head(&mut self, head: &Head, states: &[Value]) -> Vec<Value> {
         let features = self.hidden(head, states);
         features.into_iter().map(|features| self.graph.linear(&head.output, features)).collect()
     }
 
-    /// Latent states to what the output of a head reads.
+    /// Applies a head without the output layer.
     fn hidden(&mut self, head: &Head, states: &[Value]) -> Vec<Value> {
         match (&head.convolution, &head.hidden) {
             (Some(convolution), None) => self.graph.convolve(convolution, states),
@@ -145,7 +147,7 @@ impl Unrolled<'_> {
         }
     }
 
-    /// The states after each action to the logits of their value prefixes (Ye et al. 2021, section 4.2).
+    /// Maps the states after each action to the logits of value prefixes (Ye et al. 2021, section 4.2).
     fn prefixes(&mut self, reward: &Head, gates: &Layer, states: &[Value]) -> Vec<Value> {
         let hidden = self.hidden(reward, states);
         let mut memory = None;
@@ -179,7 +181,7 @@ mod tests {
 
     const WEIGHTS: LossWeights = LossWeights { value: 0.7, consistency: 2.0 };
 
-    /// A network, positions and steps.
+    /// A network with a number of positions and steps.
     struct Case {
         architecture: Architecture,
         has_consistency: bool,
@@ -243,7 +245,7 @@ mod tests {
         let examples = Examples::Unrolled(batch.clone());
         let targets = Targets::new(architecture, &examples, WEIGHTS);
         let mut results = None;
-        // The second pass uses the memory of the first again.
+        // The second pass reuses the memory of the first.
         for _ in 0..2 {
             let mut gradient = vec![0.0; numbers.parameters.len()];
             let mut statistics = numbers.statistics.clone();
@@ -278,7 +280,7 @@ mod tests {
                 for (got, expected) in got.value_errors.iter().zip(&expected.value_errors) {
                     assert!((f64::from(*got) - expected).abs() < 1e-4, "{what}: {got} instead of {expected}");
                 }
-                // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+                // Parameters with a gradient of zero by symmetry have the rounding errors of the terms.
                 assert_tensors_close(&what, &layout.parameters, &got.gradient, &expected.gradient, [1e-4, 1e-2]);
                 assert_tensors_close(&what, &layout.statistics, &got.statistics, &expected.statistics, [1e-5, 1e-2]);
             }

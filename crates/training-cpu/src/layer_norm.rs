@@ -1,14 +1,14 @@
-//! Layer norm (Ba et al. 2016) of rows `[N, units]`, with a skip connection and ReLU behind it.
+//! Layer norm (Ba et al. 2016) of rows `[N, units]`, followed by an optional skip connection and ReLU.
 
 use network::NORM_EPSILON;
 
 use crate::norm::GradientSums;
 use crate::vector::{Task, Vector};
 
-/// Sums of a row that are added side by side.
+/// Partial sums of a row that are accumulated side by side.
 const LANES: usize = 16;
 
-/// Writes `y = γ (z − μ) / σ + β`, then `relu(y + skip)` where it rectifies.
+/// Writes `y = γ (z − μ) / σ + β`, or `relu(y + skip)` if it rectifies.
 pub(crate) struct Forward<'a> {
     /// `[N, units]`.
     pub(crate) z: &'a [f32],
@@ -52,10 +52,10 @@ impl Task for Forward<'_> {
     }
 }
 
-/// Writes the gradient of z from that of the output before the skip connection and ReLU, and returns the sums for those
-/// of β and γ.
+/// Writes the gradient of z from the gradient of the output before the skip connection and ReLU, and returns the sums
+/// for the gradients of β and γ.
 ///
-/// With ẑ the normalised z and g the gradient of the output: `∂z = (gγ − mean of gγ − ẑ · mean of gγẑ) / σ`.
+/// With ẑ the normalised z and g the output gradient: `∂z = (gγ − mean of gγ − ẑ · mean of gγẑ) / σ`.
 pub(crate) struct Backward<'a> {
     /// `[N, units]`.
     pub(crate) z: &'a [f32],
@@ -97,7 +97,7 @@ impl Task for Backward<'_> {
     }
 }
 
-/// The sum of `term` over the units of a row.
+/// Returns the sum of `term` over the units of a row.
 #[inline(always)]
 fn sum(units: usize, term: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];

@@ -1,13 +1,13 @@
 //! Trains networks of every model on the CPU, without libtorch.
 //!
 //! A [`Trainer`] takes batches of [`Examples`](training::Examples) and computes steps with the instructions of a
-//! [`Path`], on threads of its own; a [`Snapshot`] is a copy of its state, in the files of every backend. The crate
-//! depends on no game, process or clock.
+//! [`Path`], on dedicated threads; a [`Snapshot`] is a copy of the state, in the file format of every backend. The
+//! crate depends on no game, process or clock.
 //!
-//! `alphazero` and `latent` build the `graph` of a network, which runs forward and back in phases between batch norms.
-//! Its operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms (`norm`,
-//! `layer_norm`, `position_norm`), what follows them (`activation`), `attention`, `pooled`, `rescale` and `lstm`;
-//! `losses`, `optimiser` and `muon` complete a step. Start with `graph`.
+//! `alphazero` and `latent` build the `graph` of a network, which runs forward and backward in phases between batch
+//! norms. The operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms
+//! (`norm`, `layer_norm`, `position_norm`), what follows norms (`activation`), `attention`, `pooled`, `rescale` and
+//! `lstm`; `losses`, `optimiser` and `muon` complete a step. Start with `graph`.
 
 mod activation;
 mod alphazero;

@@ -1,4 +1,4 @@
-//! Losses of rows of a batch, and the gradients of their logits.
+//! Losses of batch rows, and the gradients of the logits.
 
 mod categorical;
 mod positions;
@@ -13,23 +13,23 @@ use self::positions::PositionTargets;
 pub(crate) use self::unrolled::{ChanceRows, UnrolledTargets};
 use crate::graph::Observation;
 
-/// The factors of losses in the total.
+/// Weights of losses in the total.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossWeights {
     pub(crate) value: f64,
     pub(crate) consistency: f64,
 }
 
-/// The targets of a whole batch, and its observations.
+/// Targets of a whole batch, with the observations.
 #[derive(Debug)]
 pub(crate) enum Targets<'a> {
-    /// Of positions.
+    /// Targets of positions.
     Positions(PositionTargets<'a>),
-    /// Of positions and the steps after them.
+    /// Targets of positions and the steps after them.
     Unrolled(UnrolledTargets<'a>),
 }
 
-/// Losses of some rows: those of all rows add up to those of the batch.
+/// Losses of a range of rows, which add up to the batch loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sums {
     pub(crate) policy: f64,
@@ -42,14 +42,14 @@ pub(crate) struct Sums {
 }
 
 impl LossWeights {
-    /// Those of the settings.
+    /// Returns the weights in the settings.
     pub(crate) fn of(settings: &TrainerSettings) -> Self {
         Self { value: settings.value_loss_weight, consistency: settings.consistency_loss_weight }
     }
 }
 
 impl<'a> Targets<'a> {
-    /// The targets of examples, which were checked.
+    /// Returns the targets of checked examples.
     pub(crate) fn new(architecture: &Architecture, examples: &'a Examples, weights: LossWeights) -> Self {
         match examples {
             Examples::Positions(batch) => Self::Positions(PositionTargets::new(batch, weights.value)),
@@ -57,10 +57,10 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Those of an unrolled batch.
+    /// Returns the targets of an unrolled batch.
     ///
     /// # Panics
-    /// If the batch has no steps: only graphs of such batches have what needs them.
+    /// If the batch has no steps: only graphs for unrolled batches have operations that call this.
     pub(crate) fn unrolled(&self) -> &UnrolledTargets<'a> {
         match self {
             Self::Unrolled(targets) => targets,
@@ -68,7 +68,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Where an observation of a row is: the observations, and its index among them.
+    /// Returns the observations that contain the observation of a row, and the index within them.
     pub(crate) fn observation(&self, row: usize, observation: Observation) -> (&'a Observations, usize) {
         match self {
             Self::Positions(targets) => (targets.observations(), row),
@@ -76,7 +76,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Adds the policy losses of rows of step k, and replaces their logits `[rows, A]` by gradients.
+    /// Adds the policy losses of rows at step k, and overwrites the logits `[rows, A]` with their gradient.
     pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
         match self {
             Self::Positions(targets) => targets.policy(rows, logits, sums),
@@ -84,8 +84,8 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Adds the value losses of rows of step k, and replaces their logits by gradients. At the roots it appends the
-    /// distance of each value from its target to `errors`.
+    /// Adds the value losses of rows at step k, and overwrites the logits with the gradient. At the roots it appends
+    /// the distance of each value from the target to `errors`.
     pub(crate) fn value(
         &self,
         rows: Range<usize>,
@@ -114,7 +114,7 @@ impl std::ops::AddAssign for Sums {
 }
 
 impl Sums {
-    /// The losses of a batch, without those of the gradient and the weights.
+    /// Returns the losses of a batch, without gradient norm and L2 term.
     pub(crate) fn losses(self, weights: LossWeights) -> Losses {
         let Self { policy, value, reward, consistency, chance, policy_entropy, value_accuracy } = self;
         Losses {
@@ -132,14 +132,14 @@ impl Sums {
     }
 }
 
-/// The losses of one row.
+/// Cross-entropy and entropy of one row.
 struct Row {
     cross: f64,
     entropy: f64,
 }
 
-/// Returns the cross-entropy of the softmax of `logits` against `targets` and the entropy of the softmax, and replaces
-/// logits by the gradient of `factor` times the cross-entropy.
+/// Returns the cross-entropy of the softmax of `logits` against `targets`, and the softmax entropy. Overwrites the
+/// logits with the gradient of `factor` times the cross-entropy.
 fn cross_entropy(logits: &mut [f32], targets: &[f32], factor: f64) -> Row {
     let normaliser = log_sum(logits);
     let target_sum: f64 = targets.iter().map(|&target| f64::from(target)).sum();
@@ -154,13 +154,13 @@ fn cross_entropy(logits: &mut [f32], targets: &[f32], factor: f64) -> Row {
     row
 }
 
-/// The logarithm of the sum of exponentials.
+/// Returns the logarithm of the sum of exponentials.
 fn log_sum(logits: &[f32]) -> f64 {
     let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     most + logits.iter().map(|&logit| (f64::from(logit) - most).exp()).sum::<f64>().ln()
 }
 
-/// The first index of the largest value.
+/// Returns the first index of the largest value.
 pub(crate) fn greatest(values: &[f32]) -> usize {
     let mut best = 0;
     for (index, value) in values.iter().enumerate() {

@@ -1,16 +1,16 @@
-//! A step of an LSTM (Hochreiter and Schmidhuber 1997) behind the matrix of its gates:
-//! `c' = sigmoid(f) c + sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`.
+//! LSTM step (Hochreiter and Schmidhuber 1997) after the gate matrix: `c' = sigmoid(f) c + sigmoid(i) tanh(g)`,
+//! `h' = sigmoid(o) tanh(c')`.
 
-/// What a step of some rows reads.
+/// Inputs of a step for a range of rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step<'a> {
     /// i, f, g and o, `[N, 4, units]`.
     pub(crate) gates: &'a [f32],
-    /// c, `[N, units]`; 0 without.
+    /// Previous cell c, `[N, units]`; `None` counts as 0.
     pub(crate) before: Option<&'a [f32]>,
 }
 
-/// The gradients of what a step computed, `[N, units]` each; 0 without.
+/// Gradients of the step's results, `[N, units]` each; `None` counts as 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfResults<'a> {
     pub(crate) cell: Option<&'a [f32]>,
@@ -28,7 +28,7 @@ impl Step<'_> {
         }
     }
 
-    /// Writes the gradients of the gates, `[N, 4, units]`, and of c, `[N, units]`; `cells` are `c'`.
+    /// Writes the gradients of the gates, `[N, 4, units]`, and of c, `[N, units]`; `cells` holds `c'`.
     pub(crate) fn backward(
         &self,
         units: usize,
@@ -61,7 +61,7 @@ impl Step<'_> {
     }
 }
 
-/// The place of the first gate of a unit.
+/// Returns the index of a unit's first gate.
 fn first_gate(units: usize, index: usize) -> usize {
     index / units * 4 * units + index % units
 }

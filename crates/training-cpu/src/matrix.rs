@@ -14,21 +14,21 @@ use crate::stored::{Operand, Stored, StoredMut};
 use crate::tiles::{self, Tiled, TiledGradient, TiledPart};
 use crate::weight_gradient::{Part, WeightGradient};
 
-/// The weights of a convolution or a matrix, their place among the parameters, and their packed forms for one step.
+/// Weights of a convolution or matrix: the range within the parameters, and the packed forms for one step.
 #[derive(Debug)]
 pub(crate) struct Weights {
     pub(crate) shape: Shape,
-    /// The path of its products, which is not that of the graph if they went back to float32.
+    /// Path of the products; differs from the path of the graph if the layer went back to float32.
     pub(crate) path: Path,
     pub(crate) place: Range<usize>,
     forward: Kernel,
     transposed: Kernel,
 }
 
-/// The algorithm of a convolution.
+/// Convolution algorithm with packed weights.
 #[derive(Debug)]
 pub(crate) enum Kernel {
-    /// The sum of all products.
+    /// Direct sum of all products.
     Direct(Packed),
     /// Minimal filtering.
     Filtered(Filtered),
@@ -37,16 +37,15 @@ pub(crate) enum Kernel {
     Tiled(Tiled),
 }
 
-/// The fewest channels for which minimal filtering is faster, since with fewer ones its additions remain (measured on
-/// 6×7 with AVX2).
+/// Minimum channels for minimal filtering: with fewer the additions dominate (measured on 6×7 with AVX2).
 const FILTERED_INPUTS_MIN: usize = 40;
-/// The same for products of bfloat16, which gain less.
+/// The same for bfloat16 products, which gain less.
 const FILTERED_INPUTS_MIN_BF16: usize = 96;
 
-/// The gradient of weights by the algorithm of their convolution.
+/// Weight gradient, by convolution algorithm.
 #[derive(Debug)]
 pub(crate) enum Gradient {
-    /// The sum of all products.
+    /// Direct sum of all products.
     Direct(WeightGradient),
     /// Minimal filtering.
     Filtered(FilteredGradient),
@@ -55,20 +54,20 @@ pub(crate) enum Gradient {
     Tiled(TiledGradient),
 }
 
-/// What a thread computes of a gradient at once.
+/// Work item of a thread within a weight gradient.
 #[derive(Debug)]
 pub(crate) enum GradientPart<'a> {
-    /// Of all products.
+    /// Part of the direct sum.
     Direct(Part<'a>),
-    /// Of minimal filtering.
+    /// Part of minimal filtering.
     Filtered(FilteredPart<'a>),
-    /// On matrix tiles.
+    /// Part on matrix tiles.
     #[cfg(target_arch = "x86_64")]
     Tiled(TiledPart<'a>),
 }
 
 impl Gradient {
-    /// The room that the sums of all parts need.
+    /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
         match self {
             Self::Direct(gradient) => gradient.sums(),
@@ -78,7 +77,7 @@ impl Gradient {
         }
     }
 
-    /// The parts for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    /// Splits the gradient into parts, for inputs `[B, H, W, in]` and output gradients `[B, H, W, out]`.
     pub(crate) fn parts<'a>(&'a self, x: Operand<'a>, of_y: Operand<'a>, sums: &'a mut [f32]) -> Vec<GradientPart<'a>> {
         match self {
             Self::Direct(gradient) => {
@@ -94,7 +93,7 @@ impl Gradient {
         }
     }
 
-    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
         match self {
             Self::Direct(gradient) => gradient.add(sums, outputs, of_weights),
@@ -106,7 +105,7 @@ impl Gradient {
 }
 
 impl GradientPart<'_> {
-    /// Computes the sums.
+    /// Computes the sums of this part.
     pub(crate) fn compute(self) {
         match self {
             Self::Direct(part) => part.compute(),
@@ -118,7 +117,7 @@ impl GradientPart<'_> {
 }
 
 impl Kernel {
-    /// The gradient of its weights for a batch.
+    /// Returns the weight gradient for a batch of `positions`.
     pub(crate) fn gradient(&self, positions: usize, path: Path) -> Gradient {
         match self {
             Self::Direct(packed) => Gradient::Direct(WeightGradient::new(packed.shape(), positions, path)),
@@ -127,13 +126,13 @@ impl Kernel {
             Self::Tiled(tiled) if path == Path::Amx => {
                 Gradient::Tiled(TiledGradient::new(tiled.shape(), positions, path))
             }
-            // In float32, to compare with.
+            // In float32, as the reference of a layer check.
             #[cfg(target_arch = "x86_64")]
             Self::Tiled(tiled) => Gradient::Direct(WeightGradient::new(tiled.shape(), positions, path)),
         }
     }
 
-    /// The faster one for a shape.
+    /// Chooses the fastest algorithm for a shape.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
         #[cfg(target_arch = "x86_64")]
         if tiles::suits(shape, path) {
@@ -160,8 +159,8 @@ impl Kernel {
         }
     }
 
-    /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which this kernel is shaped for:
-    /// inputs and outputs change places, and taps are mirrored.
+    /// Packs weights `[out, taps, in]` for the gradient of the convolution's input. The kernel has the transposed
+    /// shape: inputs and outputs are swapped, and taps are mirrored.
     pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
         #[cfg(target_arch = "x86_64")]
         if let Self::Tiled(tiled) = self {
@@ -180,7 +179,7 @@ impl Kernel {
         self.pack(&transposed);
     }
 
-    /// The bytes of the packed weights.
+    /// Returns the bytes of the packed weights.
     fn bytes(&self) -> usize {
         match self {
             Self::Direct(packed) => packed.bytes(),
@@ -199,7 +198,7 @@ impl Kernel {
         }
     }
 
-    /// Returns whether it reads and writes activations in bfloat16, and others as well.
+    /// Returns whether the kernel also reads and writes activations in bfloat16.
     fn takes_bf16(&self) -> bool {
         match self {
             Self::Direct(_) | Self::Filtered(_) => false,
@@ -208,7 +207,7 @@ impl Kernel {
         }
     }
 
-    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, and only matrices have one.
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, for matrices only.
     pub(crate) fn convolve(&self, x: Stored<'_>, bias: Option<&[f32]>, y: StoredMut<'_>) {
         match (self, bias) {
             (Self::Filtered(filtered), None) => filtered.convolve(x.floats(), y.floats()),
@@ -221,7 +220,7 @@ impl Kernel {
 }
 
 impl Weights {
-    /// Those of a layer with this shape.
+    /// Creates the weights of a layer with this shape.
     pub(crate) fn new(layer: &Layer, role: Role, shape: Shape, layout: &Layout, path: Path) -> Self {
         Self {
             shape,
@@ -232,26 +231,26 @@ impl Weights {
         }
     }
 
-    /// Multiplies with `path` from now on; nothing is packed.
+    /// Switches products to `path`; the weights must be packed again.
     pub(crate) fn multiply_with(&mut self, path: Path) {
         let Self { shape, path: of_products, forward, transposed, .. } = self;
         *of_products = path;
         (*forward, *transposed) = (Kernel::new(*shape, path), Kernel::new(shape.transposed(), path));
     }
 
-    /// Packs the parameters `[P]` as they are now.
+    /// Packs the current parameters `[P]`.
     pub(crate) fn pack(&mut self, parameters: &[f32]) {
         let weights = &parameters[self.place.clone()];
         self.forward.pack(weights);
         self.transposed.pack_transposed(weights);
     }
 
-    /// The bytes of the packed forms.
+    /// Returns the bytes of both packed forms.
     pub(crate) fn packed_bytes(&self) -> usize {
         [&self.forward, &self.transposed].map(Kernel::bytes).into_iter().sum()
     }
 
-    /// Returns whether inputs, outputs and their gradients may be bfloat16.
+    /// Returns whether inputs, outputs and the gradients of both may be bfloat16.
     pub(crate) fn take_bf16(&self) -> bool {
         self.forward.takes_bf16()
     }
@@ -261,7 +260,7 @@ impl Weights {
         self.forward.convolve(x, bias, y);
     }
 
-    /// Writes the outputs of a convolution and returns their moments.
+    /// Writes the outputs of a convolution and returns the output moments.
     pub(crate) fn apply_measured(&self, path: Path, x: Stored<'_>, y: StoredMut<'_>) -> Moments {
         match (&self.forward, y) {
             #[cfg(target_arch = "x86_64")]
@@ -274,19 +273,19 @@ impl Weights {
         }
     }
 
-    /// Writes the gradient of the input from that of the output.
+    /// Writes the input gradient from the output gradient.
     pub(crate) fn transposed(&self, of_y: Stored<'_>, of_x: StoredMut<'_>) {
         self.transposed.convolve(of_y, None, of_x);
     }
 
-    /// The gradient of the weights, and its place among the parameters.
+    /// Returns the weight gradient, and the range of the weights within the parameters.
     pub(crate) fn gradient(&self, positions: usize, path: Path) -> (Gradient, Range<usize>) {
         let positions = positions * self.shape.cells() / self.forward.shape().cells();
         (self.forward.gradient(positions, path), self.place.clone())
     }
 }
 
-/// A matrix with its bias.
+/// A matrix with bias.
 #[derive(Debug)]
 pub(crate) struct Matrix {
     pub(crate) weights: Weights,
@@ -294,7 +293,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix of a linear layer.
+    /// Creates the matrix of a linear layer.
     pub(crate) fn new(layer: &Layer, layout: &Layout, path: Path) -> Self {
         let shape = Shape::matrix(layer.inputs, layer.outputs);
         Self {
@@ -303,7 +302,7 @@ impl Matrix {
         }
     }
 
-    /// The matrix of a linear layer of each cell of a board.
+    /// Creates the matrix of a linear layer that is applied to each cell of a board.
     pub(crate) fn of_cells(layer: &Layer, [height, width]: [usize; 2], layout: &Layout, path: Path) -> Self {
         let shape = Shape { height, width, ..Shape::matrix(layer.inputs, layer.outputs) };
         Self {
@@ -317,7 +316,7 @@ impl Matrix {
         self.weights.apply(x, Some(&parameters[self.bias.clone()]), StoredMut::F32(y));
     }
 
-    /// Adds the gradient of the bias, the sum of `of_y` `[B, out]` over the rows.
+    /// Adds the bias gradient: the sum of `of_y` `[B, out]` over the rows.
     pub(crate) fn add_bias_gradient(&self, of_y: &Buffer, gradient: &mut [f32]) {
         let of_bias = &mut gradient[self.bias.clone()];
         for row in of_y.chunks_exact(of_bias.len()) {

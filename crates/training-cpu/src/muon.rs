@@ -1,4 +1,4 @@
-//! The step of Muon on a matrix, with the direction made orthogonal by products of float32.
+//! Muon step of a matrix; the direction is orthogonalised with float32 products.
 
 use std::cell::RefCell;
 
@@ -11,17 +11,17 @@ use crate::optimiser::{Squares, StepSettings};
 use crate::shape::Shape;
 use crate::weight_gradient::{Part, WeightGradient};
 
-/// Iterations between products with X. The Gram matrices between them follow from the one before, which costs less, but
-/// each multiplies the rounding errors of squares of singular values near 0 by 12.
+/// Iterations between products with X. Within such a group each Gram matrix follows from the previous one, which
+/// costs less but multiplies the rounding errors in squares of singular values near 0 by 12.
 const AT_ONCE: [usize; 3] = [2, 2, 1];
 const _: () = assert!(AT_ONCE[0] + AT_ONCE[1] + AT_ONCE[2] == ITERATIONS, "all iterations are made");
 
 thread_local! {
-    /// The buffers of matrices before.
+    /// Buffers of previous matrices, for reuse.
     static STORE: RefCell<Store> = RefCell::default();
 }
 
-/// A matrix with the direction of its step, `[outputs, inputs]` each.
+/// A matrix with the step direction, `[outputs, inputs]` each.
 pub(crate) struct Matrix<'a> {
     pub(crate) settings: StepSettings<'a>,
     pub(crate) shape: [usize; 2],
@@ -31,7 +31,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// Takes the step and moves the average.
+    /// Takes the step and updates the average.
     pub(crate) fn step(self) {
         let Self { settings, shape, parameters, average, direction } = self;
         let StepSettings { learning_rate, weight_decay, share, .. } = settings;
@@ -45,16 +45,16 @@ impl Matrix<'_> {
     }
 }
 
-/// Replaces a matrix `[outputs, inputs]` by about the orthogonal one that is nearest to it: every singular value but
-/// the smallest ones becomes about 1.
+/// Replaces a matrix `[outputs, inputs]` by approximately the nearest orthogonal matrix: all singular values except
+/// the smallest become about 1.
 ///
-/// With X the matrix divided by its Frobenius norm, or its transpose if that is taller, each iteration is
+/// With X the matrix, or the transpose if that is taller, divided by the Frobenius norm, each iteration is
 /// `X ← X (aI + bA + cA²)` with `A = XᵀX` of the smaller dimension.
 fn orthogonalise(matrix: &mut [f32], [outputs, inputs]: [usize; 2]) {
-    // Products of bfloat16 would make each path its own steps.
+    // With bfloat16 products each path would take different steps.
     let path = Path::widest();
     let (rows, columns) = (outputs.max(inputs), outputs.min(inputs));
-    // The distances in X from output to output and from input to input.
+    // Strides in X between outputs and between inputs.
     let strides = if inputs > outputs { [1, columns] } else { [columns, 1] };
     let place = |output: usize, input: usize| output * strides[0] + input * strides[1];
     let norm = (path.run(Squares(matrix)).sqrt() + EPSILON) as f32;
@@ -63,7 +63,7 @@ fn orthogonalise(matrix: &mut [f32], [outputs, inputs]: [usize; 2]) {
     let shape = Shape::matrix(columns, columns);
     let of_gram = WeightGradient::new(shape, rows, path);
     let mut packed = Packed::new(shape, path);
-    // The second factor is symmetric, so that it does not matter that it is transposed.
+    // The second factor is symmetric, so the transposition in the packing does not matter.
     let mut multiply = |left: &[f32], right: &[f32], product: &mut [f32]| {
         packed.pack(right);
         packed.convolve(left, None, product);
@@ -115,7 +115,7 @@ mod tests {
     use crate::optimiser::{StepSettings, Trained, apply};
     use crate::threads::Threads;
 
-    /// Orthonormal vectors of a length (Gram-Schmidt).
+    /// Returns orthonormal vectors of length `len` (Gram-Schmidt).
     fn orthonormal(rng: &mut ChaCha8Rng, count: usize, len: usize) -> Vec<Vec<f64>> {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -133,13 +133,13 @@ mod tests {
         vectors
     }
 
-    /// The iteration on a singular value.
+    /// Applies the iteration to a singular value.
     fn iterated(value: f64) -> f64 {
         let [a, b, c] = COEFFICIENTS;
         (0..ITERATIONS).fold(value, |x, _| a * x + b * x.powi(3) + c * x.powi(5))
     }
 
-    /// Matrices are `Σ σ u vᵀ` of known singular values and vectors: the iteration changes σ alone.
+    /// Matrices are `Σ σ u vᵀ` with known singular values and vectors; the iteration changes σ alone.
     #[test]
     fn singular_values_become_about_one_as_in_float64() {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
@@ -160,7 +160,7 @@ mod tests {
             orthogonalise(&mut got, [outputs, inputs]);
 
             let ends: Vec<f64> = values.iter().map(|value| iterated(value / norm)).collect();
-            // The extrema of the polynomial where it moves values towards 1 are 0.6817 and 1.2024.
+            // The extrema of the polynomial near 1, where it moves values towards 1, are 0.6817 and 1.2024.
             assert!(ends.iter().all(|end| (0.68..1.21).contains(end)), "{ends:?}");
             let expected = matrix(&ends);
             let size = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>().sqrt();
@@ -190,7 +190,7 @@ mod tests {
 
     const SIZE: usize = 20;
 
-    /// Jordan et al. 2024 on matrices of one row, of which the norm is the only singular value, beside AdamW.
+    /// Jordan et al. 2024 on one-row matrices, in which the norm is the only singular value, next to AdamW.
     #[test]
     fn muon_steps_matrices_along_orthogonal_momentum_and_the_rest_by_adamw() {
         const ROW: usize = 6;

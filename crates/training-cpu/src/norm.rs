@@ -3,10 +3,10 @@ use network::NORM_EPSILON;
 use crate::Path;
 use crate::vector::{Task, Vector};
 
-/// Share of the newest batch in the running statistics.
+/// Share of the latest batch in the running statistics.
 const MOMENTUM: f32 = 0.1;
 
-/// Means and squared distances of some rows of activations `[N, C]`: the part of the statistics that one thread sees.
+/// Means and squared distances over a range of activation rows `[N, C]`: one thread's part of the statistics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Moments {
     rows: usize,
@@ -16,13 +16,13 @@ pub(crate) struct Moments {
     squares: Vec<f32>,
 }
 
-/// A batch norm in training, `γ · (z − μ) / σ + β` with mean and deviation of each channel over the batch (Ioffe and
-/// Szegedy 2015), as a line `slope · z + constant` of each channel. All are `[C]`.
+/// Batch norm in training, `γ · (z − μ) / σ + β` with mean and standard deviation of each channel over the batch
+/// (Ioffe and Szegedy 2015), as a line `slope · z + constant` per channel. All fields are `[C]`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Norm {
     rows: usize,
     pub(crate) mean: Vec<f32>,
-    /// Divided by the number of rows.
+    /// Biased: divided by the number of rows.
     variance: Vec<f32>,
     /// `1 / √(variance + ε)`.
     inverse: Vec<f32>,
@@ -30,7 +30,7 @@ pub(crate) struct Norm {
     pub(crate) constant: Vec<f32>,
 }
 
-/// Sums over some rows for the gradients of a batch norm, with g the gradient of its output; `[C]` each.
+/// Sums over a range of rows for the gradients of a batch norm, with g the output gradient; `[C]` each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GradientSums {
     /// `Σ g`.
@@ -39,8 +39,7 @@ pub(crate) struct GradientSums {
     pub(crate) scale: Vec<f32>,
 }
 
-/// The gradient of the input of a batch norm as a function of g and z in each channel:
-/// `slope · g + of_z · z + constant`.
+/// Input gradient of a batch norm as a function of g and z in each channel: `slope · g + of_z · z + constant`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Combination {
     pub(crate) slope: Vec<f32>,
@@ -49,7 +48,7 @@ pub(crate) struct Combination {
 }
 
 impl Moments {
-    /// The moments of `z` `[N, C]`.
+    /// Computes the moments of `z` `[N, C]`.
     pub(crate) fn of(path: Path, z: &[f32], channels: usize) -> Self {
         let rows = z.len() / channels;
         let mut mean = vec![0.0; channels];
@@ -60,7 +59,7 @@ impl Moments {
         Self { rows, mean, squares }
     }
 
-    /// Returns whether all moments differ by less than `tolerance`, relative to the deviation.
+    /// Returns whether all moments differ by less than `tolerance`, relative to the standard deviation.
     #[cfg(test)]
     pub(crate) fn is_close_to(&self, other: &Self, tolerance: f32) -> bool {
         let pairs = self.mean.iter().zip(&other.mean).zip(self.squares.iter().zip(&other.squares));
@@ -72,7 +71,7 @@ impl Moments {
             })
     }
 
-    /// The moments of `rows` rows of which the sums and the sums of squares are known, `[C]` each.
+    /// Computes the moments of `rows` rows from the sums and the sums of squares, `[C]` each.
     pub(crate) fn of_sums(rows: usize, sums: &[f32], squares: &[f32]) -> Self {
         let mean = |sum: &f32| f64::from(*sum) / rows as f64;
         // NaN stays NaN.
@@ -89,13 +88,13 @@ impl Moments {
 }
 
 impl Norm {
-    /// The norm that changes nothing, behind which another one has been computed.
+    /// Returns the identity, for use after another norm.
     pub(crate) fn identity(channels: usize) -> Self {
         let zeros = vec![0.0; channels];
         Self { mean: zeros.clone(), constant: zeros, slope: vec![1.0; channels], ..Self::default() }
     }
 
-    /// The norm of a batch that consists of `parts`, with scale γ and shift β, `[C]`.
+    /// Returns the norm of a batch with these `parts`, with scale γ and shift β, `[C]`.
     pub(crate) fn new(parts: &[Moments], scale: &[f32], shift: &[f32]) -> Self {
         let rows: usize = parts.iter().map(|part| part.rows).sum();
         let mean = |channel: usize| {
@@ -127,7 +126,7 @@ impl Norm {
         }
     }
 
-    /// Moves running statistics towards those of the batch, whose variance is corrected for its size, as libtorch does.
+    /// Moves running statistics towards the batch statistics, with the unbiased variance, as libtorch does.
     pub(crate) fn update(&self, mean: &mut [f32], variance: &mut [f32]) {
         let correction = self.rows as f32 / self.rows.saturating_sub(1).max(1) as f32;
         for (running, newest) in mean.iter_mut().zip(&self.mean) {
@@ -138,7 +137,7 @@ impl Norm {
         }
     }
 
-    /// The gradient of the input, from the sums of all parts; adds the gradients of scale and shift, `[C]`.
+    /// Returns the input gradient from the sums of all parts; adds the gradients of scale and shift, `[C]`.
     ///
     /// With ẑ the normalised z: `∂β = Σ g`, `∂γ = Σ g ẑ`, `∂z = γ / σ · (g − ∂β / N − ẑ ∂γ / N)`.
     pub(crate) fn combination(
@@ -166,7 +165,7 @@ impl Norm {
 }
 
 impl Combination {
-    /// Writes the gradient of z `[N, C]` from that of the output, `[N, C]`.
+    /// Writes the gradient of z `[N, C]` from the output gradient `[N, C]`.
     pub(crate) fn apply(&self, path: Path, gradient: &[f32], z: &[f32], of_z: &mut [f32]) {
         path.run(Combine { combination: self, gradient, z, of_z });
     }
@@ -234,12 +233,12 @@ impl Task for Combine<'_> {
 }
 
 impl GradientSums {
-    /// Sums of 0.
+    /// Returns sums of 0.
     pub(crate) fn zeros(channels: usize) -> Self {
         Self { shift: vec![0.0; channels], scale: vec![0.0; channels] }
     }
 
-    /// Adds those over `gradient` and `z`, `[N, C]` each, of a norm with this mean.
+    /// Adds the sums over `gradient` and `z`, `[N, C]` each, for a norm with this mean.
     pub(crate) fn add(&mut self, path: Path, gradient: &[f32], z: &[f32], mean: &[f32]) {
         path.run(Sums { gradient, z, mean, sums: self });
     }

@@ -6,43 +6,42 @@ use crate::muon::Matrix;
 use crate::threads::Threads;
 use crate::vector::{Task, Vector};
 
-/// Numbers that a thread takes at once: whole blocks of moments.
+/// Numbers per work item of a thread: whole blocks of moments.
 const CHUNK: usize = 1 << 14;
 
-/// The settings of one step.
+/// Settings of one step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepSettings<'a> {
     /// All parameters, in order.
     pub(crate) groups: &'a [Group],
     pub(crate) learning_rate: f64,
     pub(crate) weight_decay: f64,
-    /// 1 for the first step ever taken.
+    /// Step number, 1 for the first step ever taken.
     pub(crate) step: u64,
-    /// The gradient is divided by it.
+    /// Divisor of the gradient.
     pub(crate) scale: f64,
-    /// The share of the newest parameters in their average.
+    /// Share of the new parameters in their average.
     pub(crate) share: f64,
 }
 
-/// The numbers that a step changes, `[P]` each.
+/// State that a step changes, `[P]` each.
 #[derive(Debug)]
 pub(crate) struct Trained<'a> {
     pub(crate) parameters: &'a mut [f32],
-    /// One per name of the optimiser.
+    /// One per moment name of the optimiser.
     pub(crate) moments: &'a mut [Moment],
     pub(crate) average: &'a mut [f32],
 }
 
-/// Steps parameters along `gradient` `[P]`, which it uses up, and moves their average, in one pass over memory and
-/// another one over what Muon steps.
+/// Steps the parameters along `gradient` `[P]`, which is consumed, and updates the average. One pass over memory,
+/// plus another over the parameters that Muon steps.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
-/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O near `g + μb` made orthogonal and s of
+/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O approximately the orthogonalised `g + μb` and s from
 /// [`training::muon::scale`].
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
-/// their format.
+/// λ is zero in groups without decay. Moments are computed in float32 and rounded stochastically to their format.
 pub(crate) fn apply(
     path: Path,
     threads: &mut Threads,
@@ -75,7 +74,7 @@ pub(crate) fn apply(
     threads.each(matrices, Matrix::step);
 }
 
-/// The sum of squares of `numbers`.
+/// Returns the sum of squares of `numbers`.
 pub(crate) fn sum_of_squares(path: Path, threads: &mut Threads, numbers: &[f32]) -> f64 {
     let mut sums = vec![0.0; numbers.len().div_ceil(CHUNK)];
     let items = numbers.chunks(CHUNK).zip(&mut sums).collect();
@@ -83,7 +82,7 @@ pub(crate) fn sum_of_squares(path: Path, threads: &mut Threads, numbers: &[f32])
     sums.iter().sum()
 }
 
-/// Moves an average by `share` towards the newest numbers.
+/// Moves an average by `share` towards the new numbers.
 pub(crate) fn average(average: &mut [f32], newest: &[f32], share: f64) {
     average.iter_mut().zip(newest).for_each(|(average, newest)| *average += share as f32 * (newest - *average));
 }
@@ -106,10 +105,10 @@ impl Task for Squares<'_> {
     }
 }
 
-/// Some of the numbers that a step changes.
+/// A range of the numbers that a step changes.
 struct Chunk<'a> {
     settings: StepSettings<'a>,
-    /// The index of the first one.
+    /// Index of the first number.
     first: usize,
     parameters: &'a mut [f32],
     moments: Vec<MomentPart<'a>>,
@@ -147,7 +146,7 @@ impl Chunk<'_> {
     }
 }
 
-/// A copy in float32 of a moment that is not stored in it.
+/// Returns a float32 copy of a moment in another storage format; empty for float32 storage.
 fn widened(moment: &mut MomentPart<'_>, len: usize) -> Vec<f32> {
     if moment.floats_mut().is_some() {
         return Vec::new();
@@ -213,7 +212,7 @@ impl Task for Numbers<'_> {
                 for i in 0..len {
                     let newest = gradient[i] / scale;
                     sum[i] = momentum * sum[i] + newest;
-                    // The direction before it is made orthogonal, which needs the whole matrix.
+                    // The direction before orthogonalisation, which needs the whole matrix.
                     gradient[i] = newest + momentum * sum[i];
                 }
             }
@@ -231,7 +230,7 @@ impl Task for Numbers<'_> {
     }
 }
 
-/// The sign of a number, 0 for 0.
+/// Returns the sign of a number, 0 for 0.
 fn sign(number: f32) -> f32 {
     f32::from(u8::from(number > 0.0)) - f32::from(u8::from(number < 0.0))
 }
@@ -249,7 +248,7 @@ mod tests {
     const SIZE: usize = 40_000;
     const DECAYED: usize = 20_001;
 
-    /// The parameters and averages, and those of a formula in float64.
+    /// Parameters and averages, with the reference from a formula in float64.
     struct Compared {
         got: Vec<[f32; 2]>,
         expected: Vec<[f64; 2]>,
@@ -258,8 +257,8 @@ mod tests {
 
     type Formula = fn(i32, f64, f64, &mut [f64; 2], &mut f64);
 
-    /// Ten steps with random gradients, and by `formula` in float64, one parameter at a time. `formula` takes the step,
-    /// the gradient, the weight decay of this parameter, its moments and itself.
+    /// Takes ten steps with random gradients, and the same with `formula` in float64, one parameter at a time.
+    /// `formula` takes the step, the gradient, the weight decay of the parameter, the moments and the parameter.
     fn compared(optimiser: Optimiser, format: MomentFormat, threads: usize, formula: Formula) -> Compared {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         let mut draw = || -> Vec<f32> { (0..SIZE).map(|_| rng.random_range(-1.0..1.0)).collect() };
@@ -346,12 +345,12 @@ mod tests {
         agrees(SGD, sgd);
     }
 
-    /// The neighbours of a number are at most 1/128 apart in bfloat16, and 0.0071 of the largest of its block among
-    /// codes of gradients, half of that among those of roots.
+    /// Adjacent numbers are at most 1/128 apart in bfloat16; adjacent 8-bit codes of gradients at most 0.0071 of the
+    /// largest in the block, codes of roots half of that.
     #[test]
     fn moments_of_few_bits_move_parameters_nearly_as_the_formulas_do() {
-        // Ten errors of a step of 0.05: of SGD the error of the momentum, which decays by 0.8; of AdamW relative to a
-        // root of the second moment; of Lion a few signs near 0, each of which moves a parameter by 0.1.
+        // Ten rounding errors of a step of 0.05: for SGD in the momentum, which decays by 0.8; for AdamW relative to
+        // a root of the second moment; for Lion a few signs near 0, each of which moves a parameter by 0.1.
         let cases: [(Optimiser, Formula, [f64; 2]); 3] =
             [(ADAMW, adamw, [6e-3, 2e-2]), (SGD, sgd, [3e-3, 3e-3]), (Optimiser::lion(), lion, [2e-2, 5e-2])];
         for (optimiser, formula, bounds) in cases {

@@ -4,15 +4,14 @@ use crate::vector::{Task, portable};
 #[cfg(target_arch = "x86_64")]
 use crate::vector::{avx2, avx512, avx512_bf16};
 
-/// The instructions that kernels compute with. Sums, and all that is not a product of activations and weights, are
-/// float32.
+/// Instruction set of the kernels. Sums, and everything other than products of activations and weights, are float32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// Matrix tiles (AMX) with products of bfloat16, and AVX-512 with the same for what does not suit tiles.
+    /// Matrix tiles (AMX) with bfloat16 products; AVX-512 with bfloat16 products for shapes that do not suit tiles.
     Amx,
-    /// AVX-512 with products of bfloat16.
+    /// AVX-512 with bfloat16 products.
     Avx512Bf16,
-    /// AVX-512.
+    /// AVX-512 with float32 products.
     Avx512,
     /// AVX2 with FMA.
     Avx2,
@@ -21,22 +20,22 @@ pub enum Path {
 }
 
 impl Path {
-    /// Every path, the fastest of each precision first.
+    /// Every path, fastest first within each precision.
     pub const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
 
-    /// The fastest path of this CPU whose products are of `precision`; `None` if it has none.
+    /// Returns the fastest path of this CPU with products in `precision`; `None` if there is none.
     #[must_use]
     pub fn fastest(precision: Precision) -> Option<Self> {
         Self::ALL.into_iter().find(|path| path.precision() == precision && path.is_available())
     }
 
-    /// The fastest path of this CPU whose products are float32.
+    /// Returns the fastest path of this CPU with float32 products.
     #[must_use]
     pub fn widest() -> Self {
         Self::fastest(Precision::F32).unwrap_or(Self::Portable)
     }
 
-    /// The number format of products.
+    /// Returns the number format of products.
     #[must_use]
     pub fn precision(self) -> Precision {
         match self {
@@ -45,7 +44,7 @@ impl Path {
         }
     }
 
-    /// Its name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,7 +56,7 @@ impl Path {
         }
     }
 
-    /// Returns whether this CPU has its instructions.
+    /// Returns whether this CPU has the instructions.
     #[must_use]
     pub fn is_available(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -80,8 +79,8 @@ impl Path {
         }
     }
 
-    /// Computes `task` with these instructions, which are those of AVX-512 beside tiles. The path must be available:
-    /// [`Trainer`](crate::Trainer) checks the one that it is given.
+    /// Runs `task` with these instructions; on AMX with AVX-512, as tiles have separate kernels. The path must be
+    /// available: [`Trainer`](crate::Trainer) checks the given path.
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         debug_assert!(self.is_available(), "{} is not available", self.name());
         match self {

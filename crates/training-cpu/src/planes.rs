@@ -2,16 +2,16 @@ use std::ops::Range;
 
 use training::Observations;
 
-/// Some adjacent channels of cells `[cells, channels]`.
+/// A range of adjacent channels within cells `[cells, channels]`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// The first one of them.
+    /// First channel of the range.
     pub(crate) first: usize,
-    /// Channels of a cell.
+    /// Channels per cell.
     pub(crate) channels: usize,
 }
 
-/// Writes planes `[C, cells]`, the numbers `planes` of observations, as `[cells, C]` to their place in cells.
+/// Writes the observation numbers `planes`, `[C, cells]`, as `[cells, C]` at `place` within cells.
 pub(crate) fn observe(observations: &Observations, planes: Range<usize>, cells: usize, place: Place, to: &mut [f32]) {
     match observations {
         Observations::Bytes(bytes) => by_cell(&bytes[planes], cells, place, to),
@@ -19,7 +19,7 @@ pub(crate) fn observe(observations: &Observations, planes: Range<usize>, cells: 
     }
 }
 
-/// Writes planes `[C, cells]` as `[cells, C]` to their place in cells.
+/// Writes planes `[C, cells]` as `[cells, C]` at `place` within cells.
 pub(crate) fn by_cell<T: Copy + Into<f32>>(planes: &[T], cells: usize, place: Place, to: &mut [f32]) {
     for (plane, values) in planes.chunks_exact(cells).enumerate() {
         for (cell, &value) in values.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(crate) fn by_cell<T: Copy + Into<f32>>(planes: &[T], cells: usize, place: Pl
     }
 }
 
-/// Writes channels in their place in cells as planes `[C, cells]`.
+/// Writes the channels at `place` within cells as planes `[C, cells]`.
 pub(crate) fn by_plane(from: &[f32], cells: usize, place: Place, planes: &mut [f32]) {
     for (plane, values) in planes.chunks_exact_mut(cells).enumerate() {
         for (cell, value) in values.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The numbers of a pooled head: means, scaled means and maxima over the cells of a position, see
+//! Features of a pooled head: means, scaled means and maxima over the cells of a position, see
 //! [`Layers`](network::Layers).
 
 use network::mean_scale;
@@ -27,7 +27,7 @@ impl Task for Forward<'_> {
             maxima.fill(f32::NEG_INFINITY);
             for x in x.chunks_exact(channels) {
                 for ((mean, most), &x) in means.iter_mut().zip(&mut *maxima).zip(x) {
-                    // A number that is NaN gives a mean of NaN.
+                    // NaN in any cell gives a mean of NaN.
                     *mean += x;
                     *most = if x > *most { x } else { *most };
                 }
@@ -40,7 +40,7 @@ impl Task for Forward<'_> {
     }
 }
 
-/// Writes the gradient of x. Cells that share a maximum share its gradient, as in libtorch.
+/// Writes the gradient of x. Cells with equal maxima share the gradient, as in libtorch.
 pub(crate) struct Backward<'a> {
     pub(crate) cells: usize,
     pub(crate) channels: usize,

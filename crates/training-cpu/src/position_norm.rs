@@ -1,4 +1,4 @@
-//! Norms of single positions behind convolutions and in front of matrices: layer norm of each cell, and group norm.
+//! Norms of single positions after convolutions and before matrices: layer norm of each cell, and group norm.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use crate::layer_norm;
 use crate::norm::GradientSums;
 use crate::vector::{Task, Vector};
 
-/// A norm of single positions and the place of its parameters.
+/// A norm of single positions, with the ranges of its parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct PositionNorm {
     /// H · W.
     pub(crate) cells: usize,
-    /// Whether it is over groups of channels, or over all channels of a cell.
+    /// Whether the norm is over groups of channels and all cells, rather than over all channels of a cell.
     pub(crate) is_grouped: bool,
-    /// The place of γ, `[C]`.
+    /// Range of γ, `[C]`.
     pub(crate) scale: Range<usize>,
-    /// The place of β, `[C]`.
+    /// Range of β, `[C]`.
     pub(crate) shift: Range<usize>,
 }
 
 impl PositionNorm {
-    /// The norm of this kind behind a convolution; `None` for one over the batch.
+    /// Returns the norm of this kind for a convolution; `None` for batch norm.
     pub(crate) fn of(kind: NormKind, cells: usize, [scale, shift]: [Range<usize>; 2]) -> Option<Self> {
         (kind != NormKind::Batch).then_some(Self { cells, is_grouped: kind == NormKind::Group, scale, shift })
     }
 
-    /// Means and inverse deviations of a position.
+    /// Returns the number of moments per position: mean and inverse standard deviation of each cell or group.
     pub(crate) fn moments(&self) -> usize {
         2 * if self.is_grouped { self.scale.len() / GROUP_CHANNELS } else { self.cells }
     }
 
-    /// Writes the norm of x and its moments: `[B, H, W, C]` each, and `[B, moments / 2, 2]`.
+    /// Writes the norm of x `[B, H, W, C]` to y, and the moments `[B, moments / 2, 2]`.
     pub(crate) fn forward(&self, path: Path, parameters: &[f32], x: &[f32], moments: &mut [f32], y: &mut [f32]) {
         let (scale, shift) = (&parameters[self.scale.clone()], &parameters[self.shift.clone()]);
         if self.is_grouped {
@@ -43,7 +43,7 @@ impl PositionNorm {
         path.run(layer_norm::Forward { z: x, scale, shift, skip: None, rectifies: false, moments, y });
     }
 
-    /// Writes the gradient of x from that of its norm, and returns the sums for those of β and γ.
+    /// Writes the gradient of x from the output gradient, and returns the sums for the gradients of β and γ.
     pub(crate) fn backward(
         &self,
         path: Path,
@@ -59,7 +59,7 @@ impl PositionNorm {
     }
 }
 
-/// Writes `y = γ (z − μ) / σ + β` with the moments of each group of channels over the cells of a position.
+/// Writes `y = γ (z − μ) / σ + β` with the moments of each channel group over the cells of a position.
 struct Forward<'a> {
     cells: usize,
     /// `[B, cells, C]`.
@@ -74,7 +74,7 @@ struct Forward<'a> {
     y: &'a mut [f32],
 }
 
-/// The numbers of a group in a cell.
+/// Numbers of a group in one cell.
 type Group = [f32; GROUP_CHANNELS];
 
 impl Task for Forward<'_> {
@@ -107,8 +107,8 @@ impl Task for Forward<'_> {
     }
 }
 
-/// Writes the gradient of z from that of the output, and returns the sums for those of β and γ. The formula is that of
-/// [`layer_norm::Backward`].
+/// Writes the gradient of z from the output gradient, and returns the sums for the gradients of β and γ; formula as
+/// in [`layer_norm::Backward`].
 struct Backward<'a> {
     cells: usize,
     /// `[B, cells, C]`.
@@ -175,7 +175,7 @@ fn groups_of(numbers: &[f32]) -> &[Group] {
     numbers.as_chunks::<GROUP_CHANNELS>().0
 }
 
-/// The sum of all lanes of `term` over some cells.
+/// Returns the sum of all lanes of `term` over `cells` cells.
 #[inline(always)]
 fn sum(cells: usize, term: impl Fn(usize) -> Group) -> f32 {
     let mut sums = [0.0; GROUP_CHANNELS];

@@ -1,5 +1,5 @@
-//! The network, its losses and their gradients by definition, in float64: one node of a graph for each number. Tests
-//! compare kernels with it, which share none of its code.
+//! Reference by definition for the network, the losses and the gradients, in float64: one graph node per number.
+//! Tests compare the kernels with it; no code is shared.
 
 mod attention;
 mod latent;
@@ -13,19 +13,19 @@ use weights::Architecture;
 
 pub(crate) use self::latent::unrolled_reference;
 
-/// A number of the graph.
+/// Index of a number in the graph.
 type Variable = usize;
 /// Feature maps, `[B][H · W][C]`.
 type Maps = Vec<Vec<Vec<Variable>>>;
 
-/// Numbers with the derivatives by which they depend on others. The lists are flat: a list for each of millions of
-/// numbers would take most of the time of a test, above all under the address sanitiser.
+/// Numbers with the derivatives by their inputs. The lists are flat: one list for each of millions of numbers would
+/// dominate the time of a test, above all under the address sanitiser.
 #[derive(Default)]
 struct Graph {
     values: Vec<f64>,
-    /// Where the inputs of each number end in `inputs`; they begin at the end of those of the number before.
+    /// End of each number's inputs in `inputs`; the start is the end of the previous number.
     ends: Vec<usize>,
-    /// A number that another depends on, and the derivative by it.
+    /// Inputs, each with the derivative by it.
     inputs: Vec<(Variable, f64)>,
 }
 
@@ -35,7 +35,7 @@ impl Graph {
         self.complete(value)
     }
 
-    /// Adds a number whose inputs are the newest of the list.
+    /// Adds a number; its inputs are the latest entries of the list.
     fn complete(&mut self, value: f64) -> Variable {
         self.values.push(value);
         self.ends.push(self.inputs.len());
@@ -50,7 +50,7 @@ impl Graph {
         self.values[variable]
     }
 
-    /// `Σ factor · a`.
+    /// Returns `Σ factor · a`.
     fn sum(&mut self, terms: impl IntoIterator<Item = (Variable, f64)>) -> Variable {
         let begin = self.inputs.len();
         self.inputs.extend(terms);
@@ -58,7 +58,7 @@ impl Graph {
         self.complete(value)
     }
 
-    /// `Σ a · b`.
+    /// Returns `Σ a · b`.
     fn products(&mut self, pairs: &[(Variable, Variable)]) -> Variable {
         let values = &self.values;
         self.inputs.extend(pairs.iter().flat_map(|&(a, b)| [(a, values[b]), (b, values[a])]));
@@ -66,7 +66,7 @@ impl Graph {
         self.complete(value)
     }
 
-    /// A function with the value and slope that `at` returns.
+    /// Applies a function; `at` returns value and slope.
     fn map(&mut self, a: Variable, at: impl Fn(f64) -> (f64, f64)) -> Variable {
         let (value, slope) = at(self.value(a));
         self.node(value, [(a, slope)])
@@ -80,7 +80,7 @@ impl Graph {
         self.map(a, |x| (activation::value(activation, x), activation::derivative(activation, x)))
     }
 
-    /// The maximum, whose gradient equal numbers share.
+    /// Returns the maximum; equal numbers share the gradient.
     fn max(&mut self, all: &[Variable]) -> Variable {
         let most = all.iter().map(|&a| self.value(a)).fold(f64::NEG_INFINITY, f64::max);
         let largest: Vec<_> = all.iter().copied().filter(|&a| self.value(a) == most).collect();
@@ -88,7 +88,7 @@ impl Graph {
         self.node(most, largest.into_iter().map(|a| (a, share)))
     }
 
-    /// The logarithms of the softmax.
+    /// Returns the logarithm of the softmax.
     fn log_softmax(&mut self, logits: &[Variable]) -> Vec<Variable> {
         let exponentials: Vec<_> = logits.iter().map(|&a| self.map(a, |x| (x.exp(), x.exp()))).collect();
         let sum = self.sum(exponentials.into_iter().map(|a| (a, 1.0)));
@@ -96,7 +96,7 @@ impl Graph {
         logits.iter().map(|&a| self.sum([(a, 1.0), (normaliser, -1.0)])).collect()
     }
 
-    /// The derivatives of `of` by every number.
+    /// Returns the derivatives of `of` by every number.
     fn gradient(&self, of: Variable) -> Vec<f64> {
         let mut gradient = vec![0.0; self.values.len()];
         gradient[of] = 1.0;
@@ -109,20 +109,20 @@ impl Graph {
     }
 }
 
-/// The results of a training step by definition.
+/// Results of a training step by definition.
 pub(crate) struct Reference {
     pub(crate) policy: f64,
     pub(crate) value: f64,
-    /// The gradient of `policy + value_loss_weight · value`, `[P]`.
+    /// Gradient of `policy + value_loss_weight · value`, `[P]`.
     pub(crate) gradient: Vec<f64>,
-    /// The running statistics after it, `[S]`.
+    /// Running statistics after the step, `[S]`.
     pub(crate) statistics: Vec<f64>,
 }
 
 struct Network {
     graph: Graph,
     board: [usize; 2],
-    /// The function behind batch norms.
+    /// Activation function after batch norms.
     activation: Activation,
     /// Parameters, `[P]`.
     parameters: Vec<Variable>,
@@ -130,7 +130,7 @@ struct Network {
     places: HashMap<String, usize>,
 }
 
-/// Computes losses and gradients of a batch.
+/// Computes the losses and gradients of a batch.
 pub(crate) fn reference(
     architecture: &Architecture,
     layout: &Layout,
@@ -163,7 +163,7 @@ impl Network {
         }
     }
 
-    /// The gradient of a loss by the parameters, `[P]`.
+    /// Returns the gradient of a loss by the parameters, `[P]`.
     fn gradient(&self, of: Variable) -> Vec<f64> {
         let gradient = self.graph.gradient(of);
         self.parameters.iter().map(|&parameter| gradient[parameter]).collect()
@@ -207,7 +207,7 @@ impl Network {
         (self.graph.sum(of_policy), self.graph.sum(of_value))
     }
 
-    /// Observations `[B, C, H, W]`.
+    /// Adds observations `[B, C, H, W]`.
     fn observations(&mut self, planes: usize, observations: &[f32]) -> Maps {
         let cells = self.board[0] * self.board[1];
         let of_position = |position: &[f32]| {
@@ -217,7 +217,7 @@ impl Network {
         observations.chunks_exact(planes * cells).map(of_position).collect()
     }
 
-    /// Stem and blocks.
+    /// Applies stem and blocks.
     fn tower(&mut self, stem: &Layer, blocks: &[network::Block], x: &Maps) -> Maps {
         let mut x = self.normed(stem, x);
         self.activate(&mut x);
@@ -249,12 +249,13 @@ impl Network {
         x
     }
 
-    /// The parameter at an index of a tensor.
+    /// Returns the parameter at an index of a tensor.
     fn parameter(&self, layer: &Layer, role: Role, index: usize) -> Variable {
         self.parameters[self.place(layer, role) + index]
     }
 
-    /// The place of a tensor among the parameters. Loops look it up once: that takes longer than a product.
+    /// Returns the offset of a tensor within the parameters. Loops look it up once: a look-up takes longer than a
+    /// product.
     fn place(&self, layer: &Layer, role: Role) -> usize {
         self.places[&layer.tensor_name(role)]
     }
@@ -263,7 +264,7 @@ impl Network {
         maps.iter_mut().flatten().flatten().for_each(|x| *x = self.graph.activated(self.activation, *x));
     }
 
-    /// `W x + b`.
+    /// Returns `W x + b`.
     fn linear(&mut self, layer: &Layer, x: &[Variable]) -> Vec<Variable> {
         let place = self.place(layer, Role::Linear);
         let output = |output: usize| {
@@ -275,7 +276,7 @@ impl Network {
         (0..layer.outputs).map(output).collect()
     }
 
-    /// Convolution and batch norm.
+    /// Applies a convolution and batch norm.
     fn normed(&mut self, layer: &Layer, x: &Maps) -> Maps {
         let LayerKind::Convolution { side, norm } = layer.kind else { unreachable!("the layer is a convolution") };
         let [height, width] = self.board.map(|len| isize::try_from(len).unwrap());
@@ -335,7 +336,7 @@ impl Network {
         }
     }
 
-    /// Global pooling of one position, before the activation.
+    /// Applies global pooling to one position, before the activation.
     fn pool(&mut self, layer: &Layer, position: &mut [Vec<Variable>]) {
         let (pooled, share) = (layer.inputs / 2, 1.0 / position.len() as f64);
         let mut features = vec![0; layer.inputs];
@@ -353,7 +354,7 @@ impl Network {
         }
     }
 
-    /// Squeeze-and-excitation of one position.
+    /// Applies squeeze-and-excitation to one position.
     fn excite(&mut self, [hidden, output]: [&Layer; 2], position: &mut [Vec<Variable>]) {
         let (channels, share) = (hidden.inputs, 1.0 / position.len() as f64);
         let squeezed: Vec<_> =
@@ -376,8 +377,8 @@ impl Network {
     }
 }
 
-/// Panics unless every tensor of `got` agrees with `expected`, both in the places of `entries`: the distance is at most
-/// `tolerance` times the norm, or times `floor` if that is larger.
+/// Panics unless every tensor of `got` agrees with `expected`, both at the places of `entries`: the distance must be
+/// at most `tolerance` times the norm, or times `floor` if that is larger.
 pub(crate) fn assert_tensors_close(
     what: &str,
     entries: &[training::Entry],

@@ -1,13 +1,13 @@
-//! The rescaling of latent states to `[0, 1]`, each over all its numbers.
+//! Rescaling of latent states to `[0, 1]`, each over all numbers of the state.
 
 use crate::vector::{Task, Vector};
 
-/// Added to the range of a state, so that a constant one gives zeros.
+/// Added to the range of a state, so that a constant state gives zeros.
 const RANGE_EPSILON: f32 = 1e-5;
 
-/// Writes `y = (x − min) / (max − min + ε)` of each position.
+/// Writes `y = (x − min) / (max − min + ε)` for each position.
 pub(crate) struct Forward<'a> {
-    /// The numbers of a position.
+    /// Numbers per position.
     pub(crate) position: usize,
     pub(crate) x: &'a [f32],
     pub(crate) y: &'a mut [f32],
@@ -22,18 +22,18 @@ impl Task for Forward<'_> {
         for (x, y) in x.chunks_exact(position).zip(y.chunks_exact_mut(position)) {
             let [least, most] = extremes(x);
             let inverse = 1.0 / (most - least + RANGE_EPSILON);
-            // A number that is NaN or infinite gives NaN.
+            // NaN or an infinity gives NaN.
             y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - least) * inverse);
         }
     }
 }
 
-/// Writes the gradient of x. Numbers that share an extreme share its gradient, as in libtorch.
+/// Writes the gradient of x. Equal extremes share the gradient, as in libtorch.
 ///
-/// With g the gradient of y and r the range: `∂x = g / r`, to which each of the least numbers adds a share of
-/// `(Σ g y − Σ g) / r` and each of the greatest one of `−Σ g y / r`.
+/// With g the gradient of y and r the range: `∂x = g / r`. In addition the minimum gets `(Σ g y − Σ g) / r`, and the
+/// maximum `−Σ g y / r`, each split evenly among equal numbers.
 pub(crate) struct Backward<'a> {
-    /// The numbers of a position.
+    /// Numbers per position.
     pub(crate) position: usize,
     pub(crate) x: &'a [f32],
     pub(crate) y: &'a [f32],
@@ -71,7 +71,7 @@ impl Task for Backward<'_> {
     }
 }
 
-/// The least and the greatest number.
+/// Returns the minimum and the maximum.
 #[inline(always)]
 fn extremes(x: &[f32]) -> [f32; 2] {
     let (mut least, mut most) = ([f32::INFINITY; 16], [f32::NEG_INFINITY; 16]);

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-/// A convolution that keeps height and width: `[B, H, W, in]` to `[B, H, W, out]`. A matrix is a convolution of side 1
-/// on a board of one cell.
+/// A convolution that keeps height and width: `[B, H, W, in]` to `[B, H, W, out]`. A matrix is a 1×1 convolution on a
+/// board of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Height and width of the kernel: 3 or 1.
@@ -12,7 +12,7 @@ pub(crate) struct Shape {
     pub(crate) outputs: usize,
 }
 
-/// A product that a cell takes part in: the input at `cell` by the weights of `tap`.
+/// A product of an output cell: the input at `cell` times the weights of `tap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellPair {
     pub(crate) tap: usize,
@@ -20,32 +20,32 @@ pub(crate) struct CellPair {
 }
 
 impl Shape {
-    /// A matrix of `inputs` by `outputs`.
+    /// Returns the shape of a matrix from `inputs` to `outputs`.
     pub(crate) fn matrix(inputs: usize, outputs: usize) -> Self {
         Self { side: 1, height: 1, width: 1, inputs, outputs }
     }
 
-    /// H · W.
+    /// Returns H · W.
     pub(crate) fn cells(self) -> usize {
         self.height * self.width
     }
 
-    /// The number of weights between an input channel and an output channel.
+    /// Returns the number of weights between an input channel and an output channel.
     pub(crate) fn taps(self) -> usize {
         self.side * self.side
     }
 
-    /// The same products with each cell of a 1×1 convolution as a position of its own.
+    /// Returns the same products with each cell of a 1×1 convolution as a separate position.
     pub(crate) fn flattened(self) -> Self {
         if self.side == 1 { Self { height: 1, width: 1, ..self } } else { self }
     }
 
-    /// The shape of the gradient of the input.
+    /// Returns the shape of the input gradient.
     pub(crate) fn transposed(self) -> Self {
         Self { inputs: self.outputs, outputs: self.inputs, ..self }
     }
 
-    /// The pairs of every cell that lie on the board, by tap: `[H · W]`.
+    /// Returns the pairs of every cell that lie on the board, by tap: `[H · W]`.
     pub(crate) fn pairs(self) -> Vec<Vec<CellPair>> {
         let border = self.side / 2;
         let of_cell = |cell: usize| {
@@ -60,7 +60,7 @@ impl Shape {
         (0..self.cells()).map(of_cell).collect()
     }
 
-    /// The rows and columns whose product with `tap` lies on the board.
+    /// Returns the rows and columns for which the product with `tap` lies on the board.
     pub(crate) fn within(self, tap: usize) -> [Range<usize>; 2] {
         let border = self.side / 2;
         [(tap / self.side, self.height), (tap % self.side, self.width)]
@@ -68,7 +68,7 @@ impl Shape {
     }
 }
 
-/// `count` things in as few groups of at most `most` as possible, whose sizes differ by one at most.
+/// Splits `count` items into the fewest groups of at most `most`, with sizes that differ by at most one.
 pub(crate) fn evenly(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let groups = count.div_ceil(most);
     (0..groups).map(move |group| group * count / groups..(group + 1) * count / groups)

@@ -11,12 +11,12 @@ pub struct Snapshot {
     pub(crate) copied: Copied,
 }
 
-/// What was copied.
+/// Copied part of the state.
 #[derive(Debug, Clone)]
 pub(crate) enum Copied {
-    /// The averaged weights.
+    /// Averaged weights.
     Average(Numbers),
-    /// Everything.
+    /// The whole state.
     All(State),
 }
 
@@ -33,10 +33,10 @@ impl Snapshot {
         Ok(checkpoint::write(&self.layout.published(), &average.parameters, &average.statistics)?)
     }
 
-    /// Returns the files of a checkpoint; those of a copy of the average hold the average alone.
+    /// Returns the files of a checkpoint; a copy of the average gives the average alone.
     ///
     /// # Errors
-    /// Those of [`published`](Self::published).
+    /// The same as [`published`](Self::published).
     pub fn files(&self) -> Result<Files, Error> {
         Ok(match &self.copied {
             Copied::Average(average) => checkpoint::average_file(&self.layout, average)?,

@@ -1,4 +1,4 @@
-//! Numbers as they lie in memory: float32, or bfloat16, of which two take the place of one.
+//! Numbers in a storage format: float32, or bfloat16 with two numbers in the space of one float32.
 
 use half::bf16;
 
@@ -6,16 +6,16 @@ use crate::Path;
 use crate::buffer::Buffer;
 use crate::vector::{Task, Vector};
 
-/// How the numbers of a value lie in memory.
+/// Storage format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     F32,
-    /// An even count of numbers for each position.
+    /// The count of numbers per position is even.
     Bf16,
 }
 
 impl Format {
-    /// The float32 that take as much memory as `numbers` numbers.
+    /// Returns the float32 units that `numbers` numbers take.
     pub(crate) fn floats(self, numbers: usize) -> usize {
         match self {
             Self::F32 => numbers,
@@ -24,14 +24,14 @@ impl Format {
     }
 }
 
-/// Numbers that are read.
+/// Stored numbers, for reading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stored<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
 }
 
-/// Numbers of all positions, and the buffer whose slack may be read.
+/// Stored numbers of all positions, including the readable slack of the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operand<'a> {
     pub(crate) buffer: &'a Buffer,
@@ -39,12 +39,12 @@ pub(crate) struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// The numbers.
+    /// Returns the numbers.
     pub(crate) fn numbers(self) -> Stored<'a> {
         Stored::new(self.format, self.buffer)
     }
 
-    /// The buffer, whose numbers are float32.
+    /// Returns the buffer of float32 numbers.
     pub(crate) fn floats(self) -> &'a Buffer {
         match self.format {
             Format::F32 => self.buffer,
@@ -53,7 +53,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// Numbers that are written.
+/// Stored numbers, for writing.
 #[derive(Debug)]
 pub(crate) enum StoredMut<'a> {
     F32(&'a mut [f32]),
@@ -61,7 +61,7 @@ pub(crate) enum StoredMut<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// The numbers, which are bfloat16.
+    /// Returns the numbers of a bfloat16 value.
     pub(crate) fn bf16(self) -> &'a [bf16] {
         match self {
             Self::Bf16(numbers) => numbers,
@@ -69,7 +69,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The numbers that lie in this memory.
+    /// Interprets memory as numbers in a format.
     pub(crate) fn new(format: Format, memory: &'a [f32]) -> Self {
         match format {
             Format::F32 => Self::F32(memory),
@@ -78,7 +78,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of numbers.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::F32(numbers) => numbers.len(),
@@ -86,7 +86,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Some of them, counted in numbers.
+    /// Returns a sub-range, counted in numbers.
     pub(crate) fn slice(self, range: std::ops::Range<usize>) -> Self {
         match self {
             Self::F32(numbers) => Self::F32(&numbers[range]),
@@ -94,7 +94,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The numbers as float32, which are those in memory or a copy in `room`.
+    /// Returns the numbers as float32: the stored numbers themselves, or a copy in `room`.
     pub(crate) fn widened<'b>(self, path: Path, room: &'b mut Vec<f32>) -> &'b [f32]
     where
         'a: 'b,
@@ -109,7 +109,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The numbers as bfloat16, which are those in memory or a rounded copy in `room`.
+    /// Returns the numbers as bfloat16: the stored numbers themselves, or a rounded copy in `room`.
     pub(crate) fn narrowed<'b>(self, path: Path, room: &'b mut Vec<bf16>) -> &'b [bf16]
     where
         'a: 'b,
@@ -124,7 +124,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The numbers, which are float32.
+    /// Returns the numbers of a float32 value.
     pub(crate) fn floats(self) -> &'a [f32] {
         match self {
             Self::F32(numbers) => numbers,
@@ -134,7 +134,7 @@ impl<'a> Stored<'a> {
 }
 
 impl<'a> StoredMut<'a> {
-    /// The numbers, which are bfloat16.
+    /// Returns the numbers of a bfloat16 value.
     pub(crate) fn bf16(self) -> &'a mut [bf16] {
         match self {
             Self::Bf16(numbers) => numbers,
@@ -142,7 +142,7 @@ impl<'a> StoredMut<'a> {
         }
     }
 
-    /// The numbers that lie in this memory.
+    /// Interprets memory as numbers in a format.
     pub(crate) fn new(format: Format, memory: &'a mut [f32]) -> Self {
         match format {
             Format::F32 => Self::F32(memory),
@@ -153,7 +153,7 @@ impl<'a> StoredMut<'a> {
         }
     }
 
-    /// Has `write` write the numbers as float32, in their place or in `room`, from where they are rounded.
+    /// Lets `write` write the numbers as float32, in place or into `room`, from which they are rounded.
     pub(crate) fn write(self, path: Path, room: &mut Vec<f32>, write: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(numbers) => write(numbers),
@@ -165,7 +165,7 @@ impl<'a> StoredMut<'a> {
         }
     }
 
-    /// Has `change` change the numbers as float32, in their place or in `room`, from where they are rounded.
+    /// Lets `change` modify the numbers as float32, in place or in `room`, from which they are rounded.
     pub(crate) fn change(self, path: Path, room: &mut Vec<f32>, change: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(numbers) => change(numbers),
@@ -178,7 +178,7 @@ impl<'a> StoredMut<'a> {
         }
     }
 
-    /// The numbers, which are float32.
+    /// Returns the numbers of a float32 value.
     pub(crate) fn floats(self) -> &'a mut [f32] {
         match self {
             Self::F32(numbers) => numbers,
@@ -187,7 +187,7 @@ impl<'a> StoredMut<'a> {
     }
 }
 
-/// Writes bfloat16 as float32.
+/// Widens bfloat16 to float32.
 struct Widen<'a> {
     from: &'a [bf16],
     to: &'a mut [f32],
@@ -209,7 +209,7 @@ impl Task for Widen<'_> {
     }
 }
 
-/// Writes the bfloat16 nearest to each float32.
+/// Rounds each float32 to the nearest bfloat16.
 struct Narrow<'a> {
     from: &'a [f32],
     to: &'a mut [bf16],

@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// A thread that calls and threads that help it, which live as long as this value.
+/// The calling thread and helper threads, which live as long as this value.
 ///
-/// Which thread takes which item is left to chance: results must depend on the items alone, so that they are the same
-/// for every number of threads.
+/// Items are assigned to threads by chance: results must depend on the items alone, so that they are the same for any
+/// number of threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -23,7 +23,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     work: Option<Work>,
-    /// The number of works so far: a helper takes part once in each.
+    /// Number of works so far; a helper takes part once in each.
     count: u64,
     /// Helpers that have not finished the work.
     busy: usize,
@@ -43,7 +43,7 @@ impl Threads {
     /// Starts `count - 1` helpers.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// Fails if the system has no more threads.
     pub(crate) fn new(count: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut threads = Self { shared: Arc::clone(&shared), helpers: Vec::new() };
@@ -55,7 +55,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Calls `work` with each item, each on one of the threads, and returns when all are done.
+    /// Calls `work` with each item, distributed over the threads, and returns when all are done.
     ///
     /// # Panics
     /// If `work` panics.
@@ -74,7 +74,7 @@ impl Threads {
         });
     }
 
-    /// Calls `work` on every thread.
+    /// Calls `work` once on every thread.
     fn run(&mut self, work: &(dyn Fn() + Sync)) {
         // SAFETY: only the lifetime changes; this function returns after every helper has finished.
         let work: &'static (dyn Fn() + Sync) = unsafe { std::mem::transmute(work) };
@@ -104,14 +104,14 @@ impl Drop for Threads {
         self.shared.lock().is_closed = true;
         self.shared.begun.notify_all();
         for helper in self.helpers.drain(..) {
-            // A helper catches the panics of its work.
+            // A helper catches the panics of the work.
             let _ = helper.join();
         }
     }
 }
 
 impl Shared {
-    /// Each change of the state is complete, even if another thread panicked.
+    /// Locks the state, also after a panic: each change of the state is complete.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

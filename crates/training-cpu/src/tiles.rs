@@ -1,9 +1,9 @@
-//! Convolutions, matrices and their gradients on the matrix tiles of AMX: eight tiles of sixteen rows of 64 bytes,
-//! whose products of bfloat16 are summed in float32.
+//! Convolutions, matrices and gradients on the AMX matrix tiles: eight tiles of sixteen rows of 64 bytes, with
+//! bfloat16 products summed in float32.
 //!
-//! [`Tiled`] computes outputs and gradients of inputs, [`TiledGradient`] gradients of weights. Both read activations as
-//! they lie in memory, `[B, H, W, C]` in bfloat16: sixteen rows of a tile are the same cell of sixteen positions. A
-//! shape [suits](suits) tiles if a row of a cell is whole rows of tiles in both directions.
+//! [`Tiled`] computes outputs and input gradients, [`TiledGradient`] weight gradients. Both read activations in their
+//! storage layout, `[B, H, W, C]` in bfloat16: the sixteen rows of a tile are the same cell of sixteen positions. A
+//! shape [suits](suits) tiles if the channels fill whole tile rows in both directions.
 
 mod convolution;
 mod gradient;
@@ -15,22 +15,22 @@ pub(crate) use self::gradient::{TiledGradient, TiledPart};
 use crate::Path;
 use crate::shape::Shape;
 
-/// Rows of a tile, and its columns of float32 or of pairs of bfloat16.
+/// Rows per tile, and columns in float32 or in pairs of bfloat16.
 const LANES: usize = 16;
-/// bfloat16 of a row.
+/// bfloat16 numbers per row.
 const PAIRED: usize = 2 * LANES;
-/// Bytes of a row.
+/// Bytes per row.
 const ROW_BYTES: usize = PAIRED * 2;
-/// Float32 of a tile.
+/// float32 numbers per tile.
 const TILE: usize = LANES * LANES;
 
-/// Returns whether products of this shape are computed on tiles: its channels fill rows of tiles in both directions.
+/// Returns whether a shape is computed on tiles: the channels must fill tile rows in both directions.
 pub(crate) fn suits(shape: Shape, path: Path) -> bool {
     path == Path::Amx && shape.inputs.is_multiple_of(PAIRED) && shape.outputs.is_multiple_of(PAIRED)
 }
 
-/// The configured tiles of this thread, which make this type not `Send`. They are released when it is dropped, so that
-/// the system need not save them.
+/// Configured tiles of this thread, which make the type not `Send`. Dropping releases the tiles, so that the system
+/// need not save them.
 struct Unit(PhantomData<*const ()>);
 
 impl Unit {

@@ -22,56 +22,56 @@ use crate::snapshot::{Copied, Snapshot};
 use crate::threads::Threads;
 use crate::{Error, Path};
 
-/// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
+/// A network in training: weights, running average, optimiser state, and position in the schedule.
 ///
-/// A step is computed when it is queued, and its results are collected afterwards, in order. A step whose losses or
-/// gradient are not finite changes nothing. It uses no random numbers: the same batches give the same weights, bit for
-/// bit, with any number of threads.
+/// A step is computed when it is queued, and the results are collected afterwards, in order. A step with a loss or
+/// gradient that is not finite changes nothing. Steps use no random numbers: the same batches give the same weights,
+/// bit for bit, with any number of threads.
 #[derive(Debug)]
 pub struct Trainer {
     settings: TrainerSettings,
     model: Model,
-    /// All parameters by the rule of their steps.
+    /// All parameters, grouped by step rule.
     groups: Vec<Group>,
     path: Path,
     workshop: Workshop,
-    /// Its step counts the applied steps, also those that were not collected.
+    /// The step in it counts applied steps, including steps not yet collected.
     state: State,
-    /// `[P]`, which steps use up.
+    /// `[P]`; a step consumes it.
     gradient: Vec<f32>,
-    /// Whether the next step keeps a copy of its gradient, and the copy.
+    /// Whether the next step keeps a copy of the gradient, and the copy.
     keeps_gradient: bool,
     kept_gradient: Option<Vec<f32>>,
-    /// Steps that were applied and collected.
+    /// Steps applied and collected.
     collected: u64,
     queued: VecDeque<Outcome>,
     micro_batches: usize,
 }
 
-/// The results of a step, or the quantity that was not finite.
+/// Results of a step, or the quantity that was not finite.
 #[derive(Debug)]
 enum Outcome {
     Applied(Trained),
     Refused { quantity: &'static str },
 }
 
-/// The results of a batch beside its gradient and the running statistics after it.
+/// Results of a batch, apart from the gradient and the updated running statistics.
 struct Computed {
-    /// Without those of the gradient and the weights.
+    /// Losses without gradient norm and L2 term.
     losses: Losses,
     value_errors: Vec<f32>,
-    /// The running statistics before it.
+    /// Running statistics before the batch.
     running: Vec<f32>,
     times: StepTimes,
 }
 
 impl Trainer {
-    /// Creates a trainer of a new network, which the seed decides as in every backend, with `threads` threads and the
-    /// fastest path of this CPU for the precision.
+    /// Creates a trainer of a new network with `threads` threads and the fastest path of this CPU for the precision.
+    /// The seed decides the network, as in every backend.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a precision for which this CPU has no path; [`training::Error::Setting`] names a
-    /// setting outside its range, [`training::Error::Network`] a dimension; [`Error::Threads`].
+    /// [`Error::Unsupported`] for a precision without a path on this CPU; [`training::Error::Setting`] names a
+    /// setting outside the accepted range, [`training::Error::Network`] a dimension; [`Error::Threads`].
     pub fn new(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -82,10 +82,10 @@ impl Trainer {
         Self::with_path(architecture, settings, seed, threads, path)
     }
 
-    /// Creates a trainer as [`new`](Self::new) does, which computes with `path`.
+    /// Creates a trainer like [`new`](Self::new), with a given `path`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks or that has another
+    /// The same as [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks or that has another
     /// precision.
     pub fn with_path(
         architecture: &Architecture,
@@ -128,13 +128,13 @@ impl Trainer {
         })
     }
 
-    /// Adds a board of the network's game, and returns the index by which batches name it from then on.
+    /// Adds a board of the network's game and returns the index for batches on that board.
     ///
-    /// All boards have the same weights, average and state of the optimiser, and the same running statistics, which
-    /// batches of each of them move.
+    /// All boards have the same weights, average, optimiser state and running statistics; batches on any board update
+    /// them.
     ///
     /// # Errors
-    /// Those of [`Boards::add`](training::Boards::add); nothing is added then.
+    /// The same as [`Boards::add`](training::Boards::add); nothing is added then.
     pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
         Ok(self.model.add_board(architecture)?)
     }
@@ -147,11 +147,12 @@ impl Trainer {
         fastest(settings.precision).map(drop)
     }
 
-    /// Takes a training step: forward, backward, clip, optimiser, average; measures its parts with `clock`.
+    /// Takes a training step: forward, backward, clip, optimiser, average. Measures the parts with `clock`.
     ///
     /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on their
-    /// board, [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued then.
+    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on the
+    /// batch's board, [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued
+    /// then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let mut laps = Laps::new(clock);
         self.begin_check_if_due();
@@ -179,10 +180,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Queues a step as [`queue`](Self::queue) does that computes nothing and changes no weights: its losses are 0.
+    /// Queues a step like [`queue`](Self::queue), but computes nothing and changes no weights; all losses are 0.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The same as [`queue`](Self::queue).
     pub fn queue_nothing(&mut self, examples: &Examples) -> Result<(), Error> {
         self.model.positions(examples)?;
         let value_errors = vec![0.0; examples.importance().len()];
@@ -195,7 +196,7 @@ impl Trainer {
     /// Returns the results of the oldest queued step; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient was not finite: the step then changed nothing.
+    /// [`training::Error::NotFinite`] if a loss or the gradient was not finite; the step then changed nothing.
     pub fn collect(&mut self) -> Option<Result<Trained, Error>> {
         Some(match self.queued.pop_front()? {
             Outcome::Applied(trained) => {
@@ -208,45 +209,44 @@ impl Trainer {
         })
     }
 
-    /// The number of micro-batches of the newest step.
+    /// Returns the number of micro-batches in the latest step.
     #[must_use]
     pub fn micro_batches(&self) -> usize {
         self.micro_batches
     }
 
-    /// The number of applied training steps that were collected.
+    /// Returns the number of training steps applied and collected.
     #[must_use]
     pub fn step_count(&self) -> u64 {
         self.collected
     }
 
-    /// The learning rate of the next step.
+    /// Returns the learning rate of the next step.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
         self.settings.learning_rate_after(self.state.step, self.state.progress)
     }
 
-    /// The progress of the run: the larger of the set value and the share of steps.
+    /// Returns the progress of the run: the set value or the share of steps, whichever is larger.
     #[must_use]
     pub fn progress(&self) -> f64 {
         self.settings.progress_after(self.collected, self.state.progress)
     }
 
-    /// Sets the progress of the run, for runs that are limited by something other than steps. Clamped to `[0, 1]`; NaN
-    /// counts as 0.
+    /// Sets the progress of the run, for runs with another limit than steps. Clamped to `[0, 1]`; NaN counts as 0.
     pub fn set_progress(&mut self, progress: f64) {
         self.state.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
     }
 
-    /// The instructions that it computes with.
+    /// Returns the instruction set of the kernels.
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
     }
 
-    /// The memory of the trainer for steps of `batch` positions, unrolled over `unroll_steps` steps: what its buffers
-    /// take, computed from the order in which a step uses them. Of several boards each has packed weights of its own,
-    /// and the activations are those of the board with most.
+    /// Returns the memory for training steps of `batch` positions with `unroll_steps` unroll steps: the size of all
+    /// buffers, derived from the order in which a step uses them. Each board has separate packed weights; activations
+    /// are counted for the board with the most.
     pub fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
         let positions = self.settings.micro_batch_of(batch);
         let mut memory = Memory::of_state(self.model.layout(), &self.settings);
@@ -270,7 +270,7 @@ impl Trainer {
         memory
     }
 
-    /// The memory that the buffers of its steps take now.
+    /// Returns the memory that the buffers of steps take now.
     #[cfg(test)]
     pub(crate) fn allocated(&mut self, unroll_steps: usize) -> Memory {
         let floats = |numbers: &[f32]| size_of_val(numbers);
@@ -287,24 +287,24 @@ impl Trainer {
         }
     }
 
-    /// The layers that went back to float32, each with the relative error of its gradient that was too large.
+    /// Returns the layers that went back to float32, each with the relative gradient error that was too large.
     #[must_use]
     pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
         &self.state.mixed.float32_layers
     }
 
-    /// Has the next step keep a copy of its gradient.
+    /// Makes the next step keep a copy of the gradient.
     pub fn keep_gradient(&mut self) {
         self.keeps_gradient = true;
     }
 
-    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    /// Takes the gradient `[P]` of a step that kept it, before clipping and in layout order; `None` if no step did.
     #[must_use]
     pub fn take_gradient(&mut self) -> Option<Vec<f32>> {
         self.kept_gradient.take()
     }
 
-    /// Copies the state. Queued steps must be collected before.
+    /// Copies the state. Queued steps must be collected first.
     #[must_use]
     pub fn snapshot(&self, contents: Contents) -> Snapshot {
         debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown to the caller");
@@ -315,17 +315,17 @@ impl Trainer {
         Snapshot { layout: self.model.layout().clone(), optimiser: self.settings.optimiser, copied }
     }
 
-    /// Goes back to the state of a checkpoint of any backend; queued steps are dropped with what they changed.
+    /// Restores the state of a checkpoint from any backend; queued steps are dropped with all their changes.
     ///
     /// # Errors
-    /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
+    /// Fails for missing files, and for contents that do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let state = State::read(self.model.layout(), self.settings.optimiser, self.settings.moments, files)?;
         let mut state = state;
         state.mixed.loss_scale = None;
         if !self.settings.is_adaptive {
-            // A precision that is not adaptive is computed as it was asked for.
+            // Without adaptive precision every layer is computed in the configured precision.
             state.mixed.float32_layers.clear();
         }
         self.model.multiply_in_float32(state.mixed.float32_layers.keys());
@@ -337,7 +337,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Adds up the losses and gradients of micro-batches of about equal size.
+    /// Accumulates the losses and gradients of micro-batches of about equal size.
     fn passes(
         &mut self,
         examples: &Examples,
@@ -367,7 +367,7 @@ impl Trainer {
         sums
     }
 
-    /// Computes the gradient of a batch, and moves the running statistics by it.
+    /// Computes the gradient of a batch, and updates the running statistics.
     fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
         let positions = self.model.positions(examples)?;
         let mut times = StepTimes::default();
@@ -382,8 +382,7 @@ impl Trainer {
         Ok(Computed { losses: sums.losses(LossWeights::of(&self.settings)), value_errors, running, times })
     }
 
-    /// The losses of a step whose gradient is complete, with its norm and that of the weights. Keeps a copy
-    /// of the gradient if one is wanted.
+    /// Completes a step's losses with the norms of gradient and weights. Keeps a copy of the gradient on request.
     fn with_norms(&mut self, losses: Losses) -> Losses {
         if std::mem::take(&mut self.keeps_gradient) {
             self.kept_gradient = Some(self.gradient.clone());
@@ -420,12 +419,12 @@ impl Trainer {
     }
 }
 
-/// The fastest path for a precision.
+/// Returns the fastest path for a precision.
 fn fastest(precision: Precision) -> Result<Path, Error> {
     Path::fastest(precision).ok_or(Error::Unsupported { what: "in this precision on this CPU" })
 }
 
-/// The first quantity that is not finite.
+/// Returns the first quantity that is not finite.
 fn refused(losses: &Losses) -> Option<&'static str> {
     let quantities = [
         ("policy loss", losses.policy),

@@ -1,4 +1,4 @@
-//! The registers of a path and the few operations that kernels need of them.
+//! Registers of a path, with the few operations that kernels need.
 
 use half::bf16;
 
@@ -10,14 +10,14 @@ pub(crate) mod avx512;
 pub(crate) mod avx512_bf16;
 pub(crate) mod portable;
 
-/// The most registers of a row of a tile.
+/// Maximum registers per row of a tile.
 pub(crate) const REGISTERS: usize = 2;
 /// Floats of the widest register.
 pub(crate) const WIDTH_MAX: usize = 16;
-/// Floats of the widest row of a tile.
+/// Floats of the widest tile row.
 pub(crate) const PANEL_MAX: usize = REGISTERS * WIDTH_MAX;
 
-/// Calls a function for the rows and registers of a tile, which are constants of the function.
+/// Calls a function with the rows and registers of a tile as constants.
 macro_rules! for_rows {
     ($rows:expr, $registers:expr, $function:ident::<$vector:ident>($($argument:expr),*)) => {
         for_rows!(@ $rows, $registers, $function, $vector, ($($argument),*); 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
@@ -35,81 +35,80 @@ macro_rules! for_rows {
 
 pub(crate) use for_rows;
 
-/// A register of float32 and its operations.
+/// Operations of a path on float32 registers.
 ///
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or
-/// written as far as a register is wide.
+/// written for the width of a register.
 pub(crate) trait Vector {
-    /// A register.
+    /// One vector register.
     type Register: Copy;
-    /// The float32 of a register.
+    /// float32 lanes per register.
     const WIDTH: usize;
-    /// The factors of an *element*, which is what a lane multiplies at once: one float32, or two bfloat16 in as many
-    /// bits.
+    /// Factors per *element*, the unit that a lane multiplies at once: one float32, or two bfloat16 in the same
+    /// number of bits.
     const FACTORS: usize = 1;
-    /// The most rows of a tile: its sums in two registers each, two registers of weights and one of input fit the
+    /// Maximum rows of a tile: two sum registers per row, two weight registers and one input register fit the
     /// registers of the CPU.
     const ROWS_MAX: usize;
 
-    /// A register of zeros.
+    /// Returns a register of zeros.
     unsafe fn zero() -> Self::Register;
-    /// One value in every lane.
+    /// Returns one value in every lane.
     unsafe fn broadcast(value: *const f32) -> Self::Register;
-    /// A register of adjacent values.
+    /// Loads adjacent values.
     unsafe fn load(values: *const f32) -> Self::Register;
-    /// Writes adjacent values.
+    /// Stores adjacent values.
     unsafe fn store(register: Self::Register, to: *mut f32);
-    /// `a + b` in each lane.
+    /// Returns `a + b` per lane.
     unsafe fn add(a: Self::Register, b: Self::Register) -> Self::Register;
-    /// `a - b` in each lane.
+    /// Returns `a - b` per lane.
     unsafe fn subtract(a: Self::Register, b: Self::Register) -> Self::Register;
-    /// `sums + a · b` in each lane.
+    /// Returns `sums + a · b` per lane.
     unsafe fn multiply_add(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register;
 
-    /// Adds the products of two registers of elements to `sums`: in each lane one product for each factor.
+    /// Adds the products of two registers of elements to `sums`: one product per factor in each lane.
     #[inline(always)]
     unsafe fn multiply(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register {
         // SAFETY: the caller fulfils the contract of this function.
         unsafe { Self::multiply_add(sums, a, b) }
     }
 
-    /// The elements of adjacent values, first those of `low`. Each has two factors.
+    /// Returns the two-factor elements of adjacent values, `low` first.
     #[inline(always)]
     unsafe fn pair_adjacent(_low: Self::Register, _high: Self::Register) -> Self::Register {
         unreachable!("an element has one factor")
     }
 
-    /// The elements of a value of `first` and one of `second` in each lane.
+    /// Returns two-factor elements of `first` and `second`, lane by lane.
     #[inline(always)]
     unsafe fn pair_lanes(_first: Self::Register, _second: Self::Register) -> Self::Register {
         unreachable!("an element has one factor")
     }
 
-    /// The values, or 0 in each lane in which `by` is at most 0.
+    /// Returns the values, with 0 in each lane in which `by` is at most 0.
     #[inline(always)]
     unsafe fn passed(_values: Self::Register, _by: Self::Register) -> Self::Register {
         unreachable!("the path has no bfloat16")
     }
 
-    /// A register of adjacent bfloat16, as float32.
+    /// Loads adjacent bfloat16 as float32.
     #[inline(always)]
     unsafe fn load_bf16(_values: *const bf16) -> Self::Register {
         unreachable!("the path has no bfloat16")
     }
 
-    /// Writes the bfloat16 nearest to each value.
+    /// Stores each value rounded to the nearest bfloat16.
     #[inline(always)]
     unsafe fn store_bf16(_register: Self::Register, _to: *mut bf16) {
         unreachable!("the path has no bfloat16")
     }
 }
 
-/// Work that a path computes: it is compiled once for each path, with the instructions of the path.
+/// Work for a path, compiled once per path with the instructions of that path.
 ///
-/// `run`, and everything that it calls in its loops, is `#[inline(always)]`: only inlined code is compiled for the
-/// path.
+/// `run`, and everything called in its loops, is `#[inline(always)]`: only inlined code is compiled for the path.
 pub(crate) trait Task {
-    /// The result.
+    /// Result of `run`.
     type Output;
 
     /// Computes the result.

@@ -1,10 +1,10 @@
-//! Gradients of the weights of convolutions: for each tap, products of outputs' gradients and inputs, summed over all
-//! cells of all positions.
+//! Weight gradients of convolutions: for each tap, products of output gradients and inputs, summed over all cells and
+//! positions.
 //!
-//! A tile is a few output channels times a panel of input channels. Activations of some positions are copied into the
-//! order of tiles and panels, because in their own order the cells of one channel compete for few places of the
-//! first-level cache. The sums of a tile stay in registers for these positions, and are then added to the sums of all
-//! positions before, which also keeps the rounding of long sums small.
+//! A tile is a few output channels times a panel of input channels. Activations of a few positions are copied into
+//! the order of tiles and panels, because in the original order the cells of one channel compete for few places in
+//! the first-level cache. The sums of a tile stay in registers for these positions, and are then added to the sums of
+//! all previous positions, which also keeps the rounding errors of long sums small.
 
 use std::ops::Range;
 
@@ -14,16 +14,15 @@ use crate::convolution::rows_max;
 use crate::shape::{Shape, evenly};
 use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
-/// Cells whose products are summed in registers.
+/// Cells with products summed in registers.
 const CELLS: usize = 168;
-/// The most tiles of a part: the copies of inputs are used by each of them.
+/// Maximum tiles of a part; all of them use the copies of inputs.
 const TILES: usize = 4;
-/// Parts of a gradient, if it has fewer outputs: more than there are threads, and few enough for their sums to be added
-/// quickly.
+/// Parts of a gradient with few outputs: more than there are threads, and few enough to sum the parts quickly.
 const PARTS: usize = 16;
 
-/// The gradient of the weights of a convolution, split into parts that threads compute. The parts depend on the shape
-/// and the number of positions alone.
+/// Weight gradient of a convolution, split into parts for threads. The parts depend on the shape and the number of
+/// positions alone.
 #[derive(Debug)]
 pub(crate) struct WeightGradient {
     shape: Shape,
@@ -32,13 +31,13 @@ pub(crate) struct WeightGradient {
     chunks: Vec<Range<usize>>,
 }
 
-/// Sums of the products of some positions for some output channels.
+/// Sums of products for ranges of positions and output channels.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     gradient: &'a WeightGradient,
     /// `[B, H, W, in]`.
     x: &'a Buffer,
-    /// The gradient of the outputs, `[B, H, W, out]`.
+    /// Output gradient, `[B, H, W, out]`.
     of_y: &'a Buffer,
     positions: Range<usize>,
     outputs: Range<usize>,
@@ -47,7 +46,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl WeightGradient {
-    /// Splits the gradient of a convolution of `positions` positions.
+    /// Splits the gradient of a convolution over `positions` positions.
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let positions = if shape.side == 1 { positions * shape.cells() } else { positions };
         let shape = shape.flattened();
@@ -58,17 +57,17 @@ impl WeightGradient {
         Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
     }
 
-    /// The number of weights.
+    /// Returns the number of weights.
     fn weights(&self) -> usize {
         self.shape.outputs * self.shape.taps() * self.shape.inputs
     }
 
-    /// The room that the sums of all parts need.
+    /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
         self.chunks.len() * self.weights()
     }
 
-    /// The parts of the gradient for inputs `x` `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    /// Splits the gradient into parts, for inputs `x` `[B, H, W, in]` and output gradients `[B, H, W, out]`.
     ///
     /// # Panics
     /// If lengths do not fit.
@@ -91,7 +90,7 @@ impl WeightGradient {
         parts
     }
 
-    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
         let first = outputs.start * self.shape.taps() * self.shape.inputs;
         for sums in sums.chunks_exact(self.weights()) {
@@ -101,7 +100,7 @@ impl WeightGradient {
 }
 
 impl Part<'_> {
-    /// Computes the sums.
+    /// Computes the sums of this part.
     pub(crate) fn compute(self) {
         self.gradient.path.run(self);
     }
@@ -117,7 +116,7 @@ impl Task for Part<'_> {
         let (inputs, taps, cells) = (shape.inputs, shape.taps(), shape.cells());
         let tiles: Vec<Range<usize>> = evenly(outputs.len(), V::ROWS_MAX).collect();
         let panels: Vec<Panel> = panels(inputs, V::WIDTH).collect();
-        // Each group has whole elements, but for the last one.
+        // Each group has whole elements, except the last one.
         let groups = evenly(positions.len().div_ceil(V::FACTORS), (CELLS / cells).max(1));
         let cells_max = groups.clone().map(|group| group.len()).max().unwrap_or(0) * cells;
         let mut of_panels = Buffer::zeros(cells_max * panels.iter().map(|panel| panel.lanes).sum::<usize>());
@@ -127,8 +126,9 @@ impl Task for Part<'_> {
             let first = positions.start + group.start * V::FACTORS;
             let count = (positions.end - first).min(group.len() * V::FACTORS);
             let (first, of_group) = (first * cells, group.len() * cells);
-            // SAFETY: lengths were checked by `parts`. Registers that go beyond the channels of a cell read those of
-            // the next or the slack of the buffer, and write what the next cell overwrites or the slack.
+            // SAFETY: lengths were checked by `parts`. Registers beyond the channels of a cell read the next cell or
+            // the slack of the buffer; excess lanes that they write are overwritten by the next cell or lie in the
+            // slack.
             unsafe {
                 for panel in &panels {
                     let from = Rows { first: x[first * inputs + panel.first..].as_ptr(), stride: inputs, cells };
@@ -151,7 +151,7 @@ impl Task for Part<'_> {
                         let to = Sums { first: sums[first..].as_mut_ptr(), stride: taps * inputs, valid: panel.valid };
                         let (x_stride, of_y_stride) = (panel.lanes, tile.len());
                         let products = Products { shape, tap, elements: group.len(), x, x_stride, of_y, of_y_stride };
-                        // SAFETY: the products are of the cells that were copied, the sums those of this tile.
+                        // SAFETY: the products are over the copied cells, and the sums belong to this tile.
                         unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
                     }
                 }
@@ -160,11 +160,11 @@ impl Task for Part<'_> {
     }
 }
 
-/// Some adjacent input channels. All panels before it are full.
+/// A range of adjacent input channels. All previous panels are full.
 pub(crate) struct Panel {
     pub(crate) first: usize,
     pub(crate) valid: usize,
-    /// Floats of its registers.
+    /// Floats of the panel's registers.
     pub(crate) lanes: usize,
 }
 
@@ -177,17 +177,17 @@ pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel>
     })
 }
 
-/// Rows of activations.
+/// Activation rows of positions.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) first: *const f32,
-    /// Floats from cell to cell.
+    /// Floats between cells.
     pub(crate) stride: usize,
-    /// Cells of a position.
+    /// Cells per position.
     pub(crate) cells: usize,
 }
 
-/// Copies `count` channels of each cell of some positions, as elements of the same cell of adjacent positions.
+/// Copies `count` channels of each cell, as elements that pair the same cell of adjacent positions.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; rows must be readable, and the destination writable, for whole registers.
@@ -215,32 +215,32 @@ pub(crate) unsafe fn gather<V: Vector>(positions: usize, count: usize, from: Row
     }
 }
 
-/// The products of a tile for some positions and one tap.
+/// Inputs of a tile's products for a range of positions and one tap.
 pub(crate) struct Products {
     pub(crate) shape: Shape,
     pub(crate) tap: usize,
-    /// Elements of each cell: of adjacent positions.
+    /// Elements per cell, over adjacent positions.
     pub(crate) elements: usize,
     /// Inputs of the panel, by cell.
     pub(crate) x: *const f32,
-    /// Floats from cell to cell.
+    /// Floats between cells.
     pub(crate) x_stride: usize,
     /// Gradients of the tile's outputs, by cell.
     pub(crate) of_y: *const f32,
-    /// Floats from cell to cell.
+    /// Floats between cells.
     pub(crate) of_y_stride: usize,
 }
 
-/// The destination of a tile.
+/// Destination of a tile.
 pub(crate) struct Sums {
     pub(crate) first: *mut f32,
-    /// Floats from row to row.
+    /// Floats between rows.
     pub(crate) stride: usize,
-    /// Floats of a row.
+    /// Floats per row.
     pub(crate) valid: usize,
 }
 
-/// Adds a tile of up to 14 rows to its sums.
+/// Adds a tile of up to 14 rows to the destination.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; pointers must be valid for all cells, rows and registers.
@@ -266,7 +266,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
         for element in 0..elements {
             for row in rows.clone() {
                 let cell = element * shape.cells() + row * width + columns.start;
-                // The first row and column with a pair make the difference at least zero.
+                // The first row and column with a pair keep the difference at or above zero.
                 let input = cell + (tap / side) * width + tap % side - border * width - border;
                 let mut x = x.add(input * x_stride);
                 let mut of_y = of_y.add(cell * of_y_stride);

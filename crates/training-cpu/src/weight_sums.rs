@@ -10,7 +10,7 @@ use crate::threads::Threads;
 /// Parts in which sums are added to a gradient.
 const ADDED_PARTS: usize = 8;
 
-/// The gradient of the weights of one use of a layer, before it is added to those of all parameters.
+/// Weight gradient of one use of a layer, before addition to the gradient of all parameters.
 #[derive(Debug)]
 pub(crate) struct WeightSums {
     gradient: Gradient,
@@ -20,25 +20,26 @@ pub(crate) struct WeightSums {
 }
 
 impl WeightSums {
-    /// Room for the sums over `positions` positions, one of the micro-batches of which the largest has `largest`.
+    /// Reserves the sums over `positions` positions, in a step with `largest` positions in the largest micro-batch.
     pub(crate) fn new(weights: &Weights, positions: usize, largest: usize, path: Path, store: &mut Store) -> Self {
         let (gradient, place) = weights.gradient(positions, path);
         let sums = store.take(gradient.sums(), Self::capacity(weights, largest, path));
         Self { gradient, place, outputs: weights.shape.outputs, sums }
     }
 
-    /// The room that the sums over `largest` positions or one less need: the sizes of micro-batches.
+    /// Returns the length of the sums over `largest` positions or one less, the possible sizes of micro-batches.
     pub(crate) fn capacity(weights: &Weights, largest: usize, path: Path) -> usize {
         let sums = |positions: usize| weights.gradient(positions, path).0.sums();
         sums(largest).max(sums(largest.saturating_sub(1).max(1)))
     }
 
-    /// What threads compute of it, for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    /// Splits the computation into parts for threads, for inputs `[B, H, W, in]` and output gradients
+    /// `[B, H, W, out]`.
     pub(crate) fn parts<'a>(&'a mut self, x: Operand<'a>, of_y: Operand<'a>) -> Vec<GradientPart<'a>> {
         self.gradient.parts(x, of_y, &mut self.sums)
     }
 
-    /// Adds it to those of all parameters, `[P]`.
+    /// Adds the weight gradient to the gradient of all parameters, `[P]`.
     pub(crate) fn add(self, gradient: &mut [f32], threads: &mut Threads, store: &mut Store) {
         let Self { gradient: of_weights, place, outputs, sums } = self;
         let rows: Vec<_> = evenly(outputs, outputs.div_ceil(ADDED_PARTS)).collect();

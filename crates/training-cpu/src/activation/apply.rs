@@ -2,7 +2,7 @@ use network::activation::Function;
 
 use crate::vector::{Task, Vector};
 
-/// `y = f(x)` for each number.
+/// Computes `y = f(x)` elementwise.
 pub(crate) struct Apply<'a, F> {
     pub(crate) function: F,
     pub(crate) x: &'a [f32],
@@ -19,7 +19,7 @@ impl<F: Function> Task for Apply<'_, F> {
     }
 }
 
-/// Turns the gradient of y into that of x.
+/// Turns the gradient of y into the gradient of x.
 pub(crate) struct OfApply<'a, F> {
     pub(crate) function: F,
     pub(crate) x: &'a [f32],

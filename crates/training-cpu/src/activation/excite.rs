@@ -30,7 +30,7 @@ impl Task for Squeeze<'_> {
     }
 }
 
-/// Replaces the first C terms by their sigmoid and writes `y = f(terms[:C] · n + terms[C:] + skip)`.
+/// Applies the sigmoid to the first C terms and writes `y = f(terms[:C] · n + terms[C:] + skip)`.
 pub(super) struct Forward<'a, F> {
     pub(super) function: F,
     pub(super) normed: Normed<'a>,
@@ -67,10 +67,10 @@ impl<F: Function> Task for Forward<'_, F> {
     }
 }
 
-/// Writes the gradients of the terms before the sigmoid, `[B, 2C]`, from that of y before the activation.
+/// Writes the gradient of the terms before the sigmoid, `[B, 2C]`, from the gradient of y before the activation.
 pub(super) struct SumTerms<'a> {
     pub(super) normed: Normed<'a>,
-    /// `[B, 2C]`, the first half behind the sigmoid.
+    /// `[B, 2C]`; the first half is after the sigmoid.
     pub(super) terms: &'a [f32],
     pub(super) of_y: &'a [f32],
     pub(super) of_terms: &'a mut [f32],
@@ -104,7 +104,7 @@ impl Task for SumTerms<'_> {
 /// Writes the gradient of n: `of_n = of_y · terms[:C] + of_squeezed / cells`.
 pub(super) struct Backward<'a> {
     pub(super) normed: Normed<'a>,
-    /// `[B, 2C]`, the first half behind the sigmoid.
+    /// `[B, 2C]`; the first half is after the sigmoid.
     pub(super) terms: &'a [f32],
     /// `[B, C]`.
     pub(super) of_squeezed: &'a [f32],

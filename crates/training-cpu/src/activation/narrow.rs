@@ -1,5 +1,5 @@
-//! The operations around a ReLU in one pass over bfloat16, where nothing but a skip connection lies between a batch
-//! norm and it. Rows are whole registers, as those of products on tiles.
+//! ReLU with batch norm and optional skip connection in one pass over bfloat16. Rows are whole registers, as in
+//! products on tiles.
 
 use half::bf16;
 
@@ -41,7 +41,7 @@ impl Task for Forward<'_> {
     }
 }
 
-/// Adds the gradient of a second use of y to its gradient, zeroes it where y is zero, and adds it up for the norm.
+/// Adds the gradient of a second use of y, zeroes the sum where y is zero, and sums it for the norm.
 pub(crate) struct Backward<'a> {
     pub(crate) norm: &'a Norm,
     pub(crate) cells: usize,
@@ -89,7 +89,7 @@ impl Task for Backward<'_> {
     }
 }
 
-/// Writes the gradient of the input z of a norm from that of its output.
+/// Writes the gradient of a norm's input z from the output gradient.
 pub(crate) struct Combine<'a> {
     pub(crate) combination: &'a Combination,
     pub(crate) of_n: &'a [bf16],

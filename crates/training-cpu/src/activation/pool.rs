@@ -93,7 +93,7 @@ impl Task for SumTerms<'_> {
     }
 }
 
-/// Adds the gradients of means and maxima to the gradient of `y[:G]`. Cells that share a maximum share its gradient, as
+/// Adds the gradients of means and maxima to the gradient of `y[:G]`. Cells with equal maxima share the gradient, as
 /// in libtorch.
 pub(super) struct Backward<'a, F> {
     pub(super) function: F,

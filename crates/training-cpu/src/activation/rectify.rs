@@ -3,19 +3,19 @@ use network::activation::Function;
 use super::{Normed, Shifts};
 use crate::vector::{Task, Vector};
 
-/// NaN stays NaN, so that a step that is not finite is detected.
+/// ReLU that passes NaN on, so that a step that is not finite is detected.
 #[inline(always)]
 pub(super) fn relu(value: f32) -> f32 {
     if value <= 0.0 { 0.0 } else { value }
 }
 
-/// The gradient before a ReLU with output `y`.
+/// Returns the gradient before a ReLU with output `y`.
 #[inline(always)]
 pub(super) fn passed(gradient: f32, y: f32) -> f32 {
     if y <= 0.0 { 0.0 } else { gradient }
 }
 
-/// `y = f(n + skip)`.
+/// Writes `y = f(n + skip)`.
 pub(super) struct Forward<'a, F> {
     pub(super) function: F,
     pub(super) normed: Normed<'a>,
@@ -51,7 +51,7 @@ impl<F: Function> Task for Forward<'_, F> {
     }
 }
 
-/// Adds the gradient of a second use of y to its gradient, and zeroes it where y is zero.
+/// Adds the gradient of a second use of y, and zeroes the sum where y is zero.
 pub(crate) struct Rectify<'a> {
     pub(crate) besides: Option<&'a [f32]>,
     pub(crate) y: &'a [f32],
@@ -75,8 +75,8 @@ impl Task for Rectify<'_> {
     }
 }
 
-/// Adds the gradient of a second use of y to its gradient, and multiplies it by the derivative of f at `n + skip`, or
-/// at what [`Shifts`] make of n.
+/// Adds the gradient of a second use of y, and multiplies the sum by the slope of f at `n + skip`, where [`Shifts`]
+/// have transformed n.
 pub(super) struct Differentiate<'a, F> {
     pub(super) function: F,
     pub(super) normed: Normed<'a>,

@@ -19,9 +19,9 @@ struct Results {
     sums: Sums,
     gradient: Vec<f32>,
     statistics: Vec<f32>,
-    /// The bytes of the buffers of two passes.
+    /// Bytes in the buffers of two passes.
     bytes: usize,
-    /// The bytes that were planned.
+    /// Planned bytes.
     planned: usize,
 }
 
@@ -48,7 +48,7 @@ fn pass(
     let targets = Targets::new(architecture, &examples, weights);
     let planned = graph.activation_bytes(positions, false);
     let mut results = None;
-    // The second pass uses the memory of the first again.
+    // The second pass reuses the memory of the first.
     for _ in 0..2 {
         let mut gradient = vec![0.0; numbers.parameters.len()];
         let mut statistics = numbers.statistics.clone();
@@ -99,14 +99,14 @@ fn losses_gradients_and_statistics_agree_with_float64() {
                 losses.iter().all(|(got, expected)| (got - expected).abs() < 1e-5 * (1.0 + expected)),
                 "{what}: {losses:?}"
             );
-            // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+            // Parameters with a gradient of zero by symmetry have the rounding errors of the terms.
             assert_tensors_close(&what, &layout.parameters, &got.gradient, &expected.gradient, [1e-4, 1e-2]);
             assert_tensors_close(&what, &layout.statistics, &got.statistics, &expected.statistics, [1e-5, 1e-2]);
         }
     }
 }
 
-/// The fastest path of this CPU for each precision.
+/// Returns the fastest path of this CPU for each precision.
 fn paths() -> impl Iterator<Item = Path> {
     [Precision::F32, Precision::Bf16].into_iter().filter_map(Path::fastest)
 }
@@ -114,7 +114,7 @@ fn paths() -> impl Iterator<Item = Path> {
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     let wide = Architecture { channels: 40, ..plain(6, 7) };
-    // Three threads divide the positions unevenly; the first four networks are computed by other numbers, too.
+    // Three threads divide the positions unevenly; the first four networks also run with other numbers of threads.
     let few = of_positions().into_iter().chain(pooled_heads()).map(|architecture| (architecture, 40, &[1, 3][..]));
     let plain = [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30), (tiled(), 150)];
     let many = plain.map(|(architecture, positions)| (architecture, positions, &[1, 2, 3, 7][..]));
@@ -170,7 +170,7 @@ fn gradients_of_bfloat16_point_where_those_of_float64_do() {
                 let product = |of: fn((f64, f64)) -> f64| pairs().map(of).sum::<f64>();
                 let [both, first, second] = [product(|(a, b)| a * b), product(|(a, _)| a * a), product(|(_, b)| b * b)];
                 let cosine = both / (first * second).sqrt();
-                // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+                // Parameters with a gradient of zero by symmetry have the rounding errors of the terms.
                 let is_close = cosine > 0.9 || second < 1e-10;
                 assert!(is_close, "{cosine} in {} of {architecture:?}, {path}", entry.tensor.name);
             }

@@ -12,15 +12,15 @@ use crate::shape::{Shape, evenly};
 use crate::vector::{Task, Vector};
 use crate::weight_gradient::{Products, Rows, Sums, gather, panels, tile_of};
 
-/// Parts of a gradient: more than most machines have threads, and few enough for their sums to be added quickly.
+/// Parts of a gradient: more than the threads of most machines, and few enough to sum the parts quickly.
 const PARTS: usize = 8;
-/// Floats of the values of some positions, which are transformed and then multiplied: about what the second-level cache
-/// holds. Products of bfloat16 are worth more rows than that for each pair of points.
+/// Floats of the values to transform and then multiply at once: about the second-level cache. For bfloat16 products
+/// more rows per pair of points are worth exceeding the cache.
 const VALUES_MAX: usize = 1 << 17;
 const VALUES_MAX_BF16: usize = 1 << 19;
 
-/// The gradient of the weights of a filtered convolution: at each pair of points the products of the values of inputs
-/// and of the gradients of outputs, which weigh on each tap as the tap weighs on the pair.
+/// Filtered weight gradient: products of input values and output-gradient values at each pair of points. A pair
+/// contributes to each tap with the same multiplier as the tap to the pair in the forward pass.
 #[derive(Debug)]
 pub(crate) struct FilteredGradient {
     shape: Shape,
@@ -30,13 +30,13 @@ pub(crate) struct FilteredGradient {
     zeros: Vec<f32>,
 }
 
-/// Sums of the products of some positions.
+/// Sums of the products over a range of positions.
 #[derive(Debug)]
 pub(crate) struct FilteredPart<'a> {
     gradient: &'a FilteredGradient,
     /// `[B, H, W, in]`.
     x: &'a Buffer,
-    /// The gradient of the outputs, `[B, H, W, out]`.
+    /// Output gradient, `[B, H, W, out]`.
     of_y: &'a Buffer,
     positions: Range<usize>,
     /// `[pairs, out, in]`.
@@ -44,23 +44,23 @@ pub(crate) struct FilteredPart<'a> {
 }
 
 impl FilteredGradient {
-    /// Splits the gradient of a convolution of `positions` positions.
+    /// Splits the gradient of a convolution over `positions` positions.
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let chunks = evenly(positions, positions.div_ceil(PARTS)).collect();
         Self { shape, path, tiling: Tiling::new(shape, path.precision()), chunks, zeros: vec![0.0; shape.inputs] }
     }
 
-    /// The sums of a part.
+    /// Returns the number of sums in a part.
     fn sums_of_part(&self) -> usize {
         self.tiling.pairs.len() * self.shape.outputs * self.shape.inputs
     }
 
-    /// The room that the sums of all parts need.
+    /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
         self.chunks.len() * self.sums_of_part()
     }
 
-    /// The parts of the gradient for inputs `x` `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    /// Splits the gradient into parts, for inputs `x` `[B, H, W, in]` and output gradients `[B, H, W, out]`.
     ///
     /// # Panics
     /// If lengths do not fit.
@@ -73,14 +73,14 @@ impl FilteredGradient {
         parts.map(|(positions, sums)| FilteredPart { gradient: self, x, of_y, positions, sums }).collect()
     }
 
-    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
         self.path.run(Add { gradient: self, sums, outputs, of_weights });
     }
 }
 
 impl FilteredPart<'_> {
-    /// Computes the sums.
+    /// Computes the sums of this part.
     pub(crate) fn compute(self) {
         let Self { gradient, x, of_y, positions, sums } = self;
         let FilteredGradient { shape, path, tiling, zeros, .. } = gradient;
@@ -109,7 +109,7 @@ impl FilteredPart<'_> {
     }
 }
 
-/// Computes the values of outputs' gradients at all pairs.
+/// Computes the output-gradient values at all pairs.
 struct Evaluate<'a> {
     tiling: &'a Tiling,
     shape: Shape,
@@ -139,18 +139,18 @@ impl Task for Evaluate<'_> {
 }
 
 thread_local! {
-    /// The elements of the values of inputs and of outputs' gradients at one pair, where they differ from these.
+    /// Scratch: elements of input and output-gradient values at one pair, where an element is not a plain number.
     static ELEMENTS: RefCell<[Buffer; 2]> = const { RefCell::new([Buffer::EMPTY; 2]) };
 }
 
-/// Adds the products of all values to the sums of their pairs.
+/// Adds the products of all values to the sums at each pair.
 struct Multiply<'a> {
     tiling: &'a Tiling,
     shape: Shape,
     positions: usize,
     of_x: &'a Buffer,
     of_gradient: &'a Buffer,
-    /// Room for the elements of one pair.
+    /// Scratch for the elements of one pair.
     elements: &'a mut [Buffer; 2],
     /// `[pairs, out, in]`.
     sums: &'a mut [f32],
@@ -170,8 +170,9 @@ impl Task for Multiply<'_> {
             if V::FACTORS > 1 {
                 elements_of_x.grow(rows.len().div_ceil(V::FACTORS) * inputs);
                 elements_of_y.grow(rows.len().div_ceil(V::FACTORS) * outputs);
-                // SAFETY: rows that are gathered are those of the pair; registers that go beyond the channels of a row
-                // read those of the next or the slack of the buffer, and write what the next overwrites or the slack.
+                // SAFETY: gathered rows belong to the pair; registers beyond the channels of a row read the next row
+                // or the slack of the buffer; excess lanes that they write are overwritten by the next row or lie in
+                // the slack.
                 unsafe {
                     let [from_x, from_y] = [(of_x, inputs), (of_y, outputs)].map(|(values, stride)| Rows {
                         first: values.as_ptr(),
@@ -198,8 +199,8 @@ impl Task for Multiply<'_> {
                     };
                     let first = sums[tile.start * inputs + panel.first..].as_mut_ptr();
                     let to = Sums { first, stride: inputs, valid: panel.valid };
-                    // SAFETY: registers that go beyond the inputs of a row read those of the next or the slack of the
-                    // buffer, and their lanes are left out.
+                    // SAFETY: registers beyond the inputs of a row read the next row or the slack of the buffer, and
+                    // the excess lanes are left out.
                     unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
                 }
             }
@@ -207,7 +208,7 @@ impl Task for Multiply<'_> {
     }
 }
 
-/// Adds the sums of all parts to the gradient of some outputs.
+/// Adds the sums of all parts to the gradient of an output range.
 struct Add<'a> {
     gradient: &'a FilteredGradient,
     sums: &'a [f32],

@@ -1,39 +1,40 @@
-//! The transforms of minimal filtering along one side of a board: m outputs of a filter of three taps are the values of
-//! a product of polynomials at m + 2 points, 0, 1, −1, 2, −2 and infinity, of which fewer outputs need the first ones.
+//! Transforms of minimal filtering along one side of a board. The m outputs of a three-tap filter correspond to a
+//! polynomial product at m + 2 points, out of 0, 1, −1, 2, −2 and infinity; smaller m use the first finite points and
+//! infinity.
 //!
-//! With f a filter, d the m + 2 inputs of m outputs and V the matrix of powers of the points, values of the filter
-//! are `V f`, values of the inputs `V⁻ᵀ d`, and outputs `Vᵀ` times the products of both (Winograd 1980). Below are the
-//! rows of these matrices, with sums that rows share.
+//! With a filter f, m + 2 inputs d for m outputs and the matrix V of point powers, the filter values are `V f`, the
+//! input values `V⁻ᵀ d`, and the outputs `Vᵀ` times the products of both (Winograd 1980). The functions below are the
+//! rows of these matrices, with common sums shared between rows.
 
 use crate::vector::Vector;
 
-/// The most outputs of a piece.
+/// Maximum outputs of a piece.
 pub(super) const OUTPUTS_MAX: usize = 4;
-/// The points of the largest piece. Infinity is the last one.
+/// Points of the largest piece; infinity comes last.
 pub(super) const POINTS: usize = OUTPUTS_MAX + 2;
 
-/// The values of a filter of three taps at each point.
+/// Values of a three-tap filter at each point, by tap.
 const FILTERS: [[f32; 3]; POINTS] =
     [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0, 1.0], [1.0, 2.0, 4.0], [1.0, -2.0, 4.0], [0.0, 0.0, 1.0]];
 
-/// The factors of the taps of a 3×3 filter in its value at a pair of points.
+/// Returns the multipliers of a 3×3 filter's taps in the value at a pair of points.
 pub(super) fn factors([down, right]: [usize; 2]) -> [f32; 9] {
     std::array::from_fn(|tap| FILTERS[down][tap / 3] * FILTERS[right][tap % 3])
 }
 
-/// The points of a piece of m outputs.
+/// Returns the points of a piece of m outputs.
 pub(super) fn of_piece(outputs: usize) -> impl Iterator<Item = usize> + Clone {
     (0..outputs + 1).chain([POINTS - 1])
 }
 
-/// Registers of one value or one output at each place; the last ones may be unused.
+/// Registers of one value or output at each place; trailing registers may be unused.
 pub(super) type Line<V> = [<V as Vector>::Register; POINTS];
 
-/// A transform of a piece of M outputs along one side.
+/// Transform of a piece of M outputs along one side.
 pub(super) trait Transform {
-    /// What it reads, beyond M.
+    /// Registers read, beyond M.
     const READ_BEYOND: usize;
-    /// What it writes, beyond M.
+    /// Registers written, beyond M.
     const WRITTEN_BEYOND: usize;
 
     /// Transforms the places of a line.
@@ -43,9 +44,9 @@ pub(super) trait Transform {
     unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V>;
 }
 
-/// From M + 2 inputs to their values at the points.
+/// From M + 2 inputs to input values at the points.
 pub(super) struct OfInputs;
-/// From M gradients of outputs to their values at the points.
+/// From M output gradients to gradient values at the points.
 pub(super) struct OfOutputs;
 /// From values at the points to M outputs.
 pub(super) struct Outputs;
@@ -83,7 +84,7 @@ impl Transform for Outputs {
     }
 }
 
-/// The values of M + 2 inputs at the points of a piece of M outputs.
+/// Computes the values of M + 2 inputs at the points for M outputs.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -137,7 +138,7 @@ unsafe fn of_inputs<V: Vector, const M: usize>(d: Line<V>) -> Line<V> {
     }
 }
 
-/// The values at the points of a piece of M outputs with these gradients: the transposed way to its outputs.
+/// Computes the values of M output gradients at a piece's points: the transpose of [`outputs`].
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -172,7 +173,7 @@ unsafe fn of_outputs<V: Vector, const M: usize>(y: Line<V>) -> Line<V> {
     }
 }
 
-/// The M outputs of a piece, from the values at its points.
+/// Computes the M outputs of a piece from the values at the points.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.

@@ -5,16 +5,16 @@ use training::Precision;
 use super::points::{self, OUTPUTS_MAX, POINTS};
 use crate::shape::{Shape, evenly};
 
-/// The most outputs of a piece whose products are bfloat16: gradients are as near to those of float32 as libtorch's
-/// then, but not with 3.
+/// Maximum outputs of a piece with bfloat16 products: with 2 the gradients are as near to float32 as libtorch's, with
+/// 3 they are not.
 const OUTPUTS_MAX_BF16: usize = 2;
 
-/// A board cut into tiles, and the pairs of points at which their values are multiplied.
+/// A board cut into tiles, with the pairs of points for the products.
 #[derive(Debug)]
 pub(super) struct Tiling {
     pub(super) tiles: Vec<Tile>,
     pub(super) pairs: Vec<PointPair>,
-    /// Pairs of all tiles of a position.
+    /// Pairs of all tiles, per position.
     pub(super) values: usize,
 }
 
@@ -22,22 +22,22 @@ pub(super) struct Tiling {
 #[derive(Debug)]
 pub(super) struct PointPair {
     pub(super) points: [usize; 2],
-    /// The tiles that have it.
+    /// Number of tiles with this pair.
     pub(super) tiles: usize,
-    /// The values of a position at the pairs before it.
+    /// Values per position at all previous pairs.
     before: usize,
 }
 
-/// A part of the board.
+/// A rectangle of the board.
 #[derive(Debug)]
 pub(super) struct Tile {
     pub(super) rows: Range<usize>,
     pub(super) columns: Range<usize>,
-    /// The places of its values, by pair of points in the order of the tile.
+    /// Places of the values, by pair of points in tile order.
     pub(super) places: Vec<Place>,
 }
 
-/// The place of the value of a tile at a pair.
+/// Place of a tile's value at a pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     before: usize,
@@ -46,8 +46,8 @@ pub(super) struct Place {
 }
 
 impl Tiling {
-    /// Cuts the board of a convolution into tiles that suit products of `precision`: large ones need the fewest
-    /// products, small ones round bfloat16 the least.
+    /// Cuts the board of a convolution into tiles that suit products of `precision`: large tiles need the fewest
+    /// products, small tiles round bfloat16 the least.
     pub(super) fn new(shape: Shape, precision: Precision) -> Self {
         let most = match precision {
             Precision::F32 => OUTPUTS_MAX,
@@ -84,7 +84,7 @@ impl Tiling {
 }
 
 impl Tile {
-    /// The places of its values in a grid of points, and the rows of a position among the values of all pairs.
+    /// Returns the grid index of each tile value, with the row for `position` in the values at all pairs.
     #[inline(always)]
     pub(super) fn values(&self, positions: usize, position: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let across = self.columns.len() + 2;
@@ -92,7 +92,7 @@ impl Tile {
         self.places.iter().enumerate().map(move |(index, place)| (at(index), place.row(positions, position)))
     }
 
-    /// The places of its cells in a grid of points, and the cells of a board of this width.
+    /// Returns the grid index of each tile cell, with the cell index on a board of this width.
     #[inline(always)]
     pub(super) fn cells(&self, width: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let row = move |(down, row): (usize, usize)| {
@@ -104,14 +104,14 @@ impl Tile {
 }
 
 impl PointPair {
-    /// The rows of its values among those of all pairs.
+    /// Returns the pair's rows in the values of all pairs.
     pub(super) fn rows(&self, positions: usize) -> Range<usize> {
         positions * self.before..positions * (self.before + self.tiles)
     }
 }
 
 impl Place {
-    /// The row of a position among the values of all pairs.
+    /// Returns the row of a position in the values of all pairs.
     #[inline(always)]
     pub(super) fn row(self, positions: usize, position: usize) -> usize {
         self.before * positions + self.tiles * position + self.index

@@ -17,12 +17,12 @@ use crate::rescale;
 use crate::stored::{Format, Stored, StoredMut};
 
 thread_local! {
-    /// The numbers of a position, and gradients, as float32.
+    /// Scratch: values of a position and gradients, as float32.
     static DIFFERENTIATED: RefCell<[Vec<f32>; 6]> = const { RefCell::new([const { Vec::new() }; 6]) };
 }
 
 impl<'a> Part<'a> {
-    /// Adds what an operation contributes to the gradients of its inputs.
+    /// Adds the contribution of operation `node` to the gradients of the inputs.
     pub(super) fn backward(&mut self, node: usize) {
         let graph = self.context.graph;
         let path = graph.path;
@@ -199,7 +199,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Returns whether an activation is a ReLU between values in bfloat16.
+    /// Returns whether an activation is a plain ReLU on bfloat16 values only.
     pub(super) fn is_narrow(&self, activated: &Activated) -> bool {
         let graph = self.context.graph;
         let values = [Some(activated.z), Some(activated.y), activated.skip, activated.besides];
@@ -208,7 +208,7 @@ impl<'a> Part<'a> {
             && values.into_iter().flatten().all(|value| graph.format(value.0) == Format::Bf16)
     }
 
-    /// The gradient of an activation that [is narrow](Self::is_narrow).
+    /// Backward pass of an activation that [is narrow](Self::is_narrow).
     fn of_narrow(&mut self, node: usize, activated: &Activated) {
         let &Activated { norm, z, y, besides, .. } = activated;
         let gradient = self.take_gradient(y);
@@ -228,7 +228,7 @@ impl<'a> Part<'a> {
         self.results.sums.push((node, sums));
     }
 
-    /// Writes the gradient of the input z of a norm from that of its output n.
+    /// Writes the gradient of a norm's input z from the gradient of the output n.
     fn combine(&mut self, norm: usize, z: Value, n: Value) {
         let path = self.context.graph.path;
         let gradient = self.take_gradient(z);
@@ -266,7 +266,7 @@ impl<'a> Part<'a> {
         });
     }
 
-    /// Adds up a loss and writes the gradients that begin with it.
+    /// Sums a loss and writes the gradients that start from it.
     fn begin(&mut self, loss: Loss) {
         let (targets, rows) = (self.context.targets, self.rows());
         let mut sums = std::mem::take(&mut self.results.losses);

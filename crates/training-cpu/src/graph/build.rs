@@ -6,31 +6,31 @@ use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
 use crate::stored::Format;
 
 impl Graph {
-    /// Observations beside each other, `[H, W, planes]`.
+    /// Adds the concatenated observations, `[H, W, planes]`.
     pub(crate) fn observe(&mut self, observations: Vec<Observation>, planes: usize) -> Value {
         let y = self.declare(observations.len() * planes * self.cells);
         self.add(Operation::Observe { observations, y });
         y
     }
 
-    /// The action of a step, counted from 0, as a one-hot row `[A]`.
+    /// Adds the action of a step (0-based) as a one-hot row `[A]`.
     pub(crate) fn act(&mut self, step: usize, actions: usize) -> Value {
         let y = self.declare(actions);
         self.add(Operation::Act { step, y });
         y
     }
 
-    /// A matrix with its bias.
+    /// Adds a matrix with bias.
     pub(crate) fn linear(&mut self, layer: &Layer, x: Value) -> Value {
         self.add_linear(layer, x, false)
     }
 
-    /// A matrix with its bias, and ReLU.
+    /// Adds a matrix with bias, and ReLU.
     pub(crate) fn rectified_linear(&mut self, layer: &Layer, x: Value) -> Value {
         self.add_linear(layer, x, true)
     }
 
-    /// A matrix with its bias, and the function behind batch norms.
+    /// Adds a matrix with bias, and the activation function of the network.
     pub(crate) fn activated_linear(&mut self, layer: &Layer, x: Value) -> Value {
         if self.function == network::Activation::Relu {
             return self.rectified_linear(layer, x);
@@ -47,28 +47,28 @@ impl Graph {
         y
     }
 
-    /// A matrix with its bias, of each cell.
+    /// Adds a matrix with bias, applied to each cell.
     pub(crate) fn pointwise(&mut self, layer: &Layer, x: Value) -> Value {
         let (matrix, y) = (self.layers.cell_matrix(layer), self.declare(self.cells * layer.outputs));
         self.add(Operation::Linear { matrix, x, y, rectifies: false });
         y
     }
 
-    /// The means, the scaled means and the maxima of channels over the cells: `[H, W, C]` to `[3C]`.
+    /// Adds pooling over the cells: mean, scaled mean and maximum per channel, `[H, W, C]` to `[3C]`.
     pub(crate) fn pool(&mut self, x: Value) -> Value {
         let y = self.declare(3 * self.values[x.0].size / self.cells);
         self.add(Operation::Pool { x, y });
         y
     }
 
-    /// The layer norm in front of a matrix of each cell, and the matrix.
+    /// Adds a layer norm and a matrix with bias, applied to each cell.
     fn pre_normed(&mut self, layer: &Layer, x: Value) -> Value {
         let norm = self.layers.pre_norm(layer);
         let y = self.normalise(norm, x);
         self.pointwise(layer, y)
     }
 
-    /// A norm of single positions.
+    /// Adds a norm of single positions.
     fn normalise(&mut self, norm: usize, x: Value) -> Value {
         let moments = self.layers.position_norms[norm].moments();
         let [moments, y] = [moments, self.values[x.0].size].map(|size| self.declare(size));
@@ -82,17 +82,17 @@ impl Graph {
         y
     }
 
-    /// A dense layer.
+    /// Adds a dense layer with ReLU.
     pub(crate) fn dense(&mut self, layer: &Layer, x: Value) -> Value {
         self.add_dense(layer, x, None, true)
     }
 
-    /// A dense layer whose outputs `skip` is added to before ReLU.
+    /// Adds a dense layer with a skip connection: `skip` is added before ReLU.
     pub(crate) fn dense_beside(&mut self, layer: &Layer, x: Value, skip: Value) -> Value {
         self.add_dense(layer, x, Some(skip), true)
     }
 
-    /// A dense layer without ReLU.
+    /// Adds a dense layer without ReLU.
     pub(crate) fn dense_normed(&mut self, layer: &Layer, x: Value) -> Value {
         self.add_dense(layer, x, None, false)
     }
@@ -105,14 +105,14 @@ impl Graph {
         y
     }
 
-    /// A convolution with batch norm and activation: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics
-    /// are joint.
+    /// Adds a convolution with batch norm and activation for each of `xs`, `[H, W, in]` to `[H, W, out]`, with joint
+    /// statistics.
     pub(crate) fn convolve(&mut self, layer: &Layer, xs: &[Value]) -> Vec<Value> {
         let convolution = self.layers.rectified(layer);
         self.add_convolution(convolution, xs, None)
     }
 
-    /// Residual blocks one after the other: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
+    /// Adds consecutive residual blocks for each of `xs`, `[H, W, C]` to `[H, W, C]`, with joint statistics.
     pub(crate) fn blocks(&mut self, blocks: &[Block], xs: Vec<Value>) -> Vec<Value> {
         let mut xs = xs;
         for segment in blocks.chunks(Recompute::segment_blocks(blocks.len())) {
@@ -123,7 +123,7 @@ impl Graph {
         xs
     }
 
-    /// Attention blocks one after the other: `[H, W, C]` to `[H, W, C]` for each of `xs`.
+    /// Adds consecutive attention blocks for each of `xs`, `[H, W, C]` to `[H, W, C]`.
     pub(crate) fn attention(&mut self, blocks: &[AttentionBlock], xs: Vec<Value>) -> Vec<Value> {
         let mut xs = xs;
         for segment in blocks.chunks(Recompute::segment_blocks(blocks.len())) {
@@ -137,7 +137,7 @@ impl Graph {
         xs
     }
 
-    /// An attention block: `[H, W, C]` to `[H, W, C]`.
+    /// Adds an attention block, `[H, W, C]` to `[H, W, C]`.
     fn attend(&mut self, block: &AttentionBlock, x: Value) -> Value {
         let qkv = self.pre_normed(&block.qkv, x);
         let (attention, y) = (self.layers.attention(block), self.declare(self.values[x.0].size));
@@ -151,19 +151,19 @@ impl Graph {
         self.sum(x, added)
     }
 
-    /// Begins a segment of blocks that are computed again, if any are.
+    /// Starts a segment of blocks to recompute, if the graph recomputes.
     fn begin_segment(&mut self) {
         self.segment = (self.recompute == Recompute::Blocks).then_some(self.segments);
         self.segments += 1;
     }
 
-    /// Begins a phase behind some values where no batch norm does: the gradients of weights are computed beside the
-    /// next phase, and memory is used again by other phases.
+    /// Starts a phase after `xs` where no batch norm does: weight gradients are computed alongside the next phase,
+    /// and memory is reused by other phases.
     fn begin_phase(&mut self, xs: &[Value]) {
         self.floor = xs.iter().map(|x| self.values[x.0].phase + 1).fold(self.floor, usize::max);
     }
 
-    /// A residual block: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
+    /// Adds a residual block for each of `xs`, `[H, W, C]` to `[H, W, C]`, with joint statistics.
     fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
         let mut convolutions = self.layers.block(block);
         if convolutions.iter().any(|&convolution| self.layers.convolutions[convolution].position_norm.is_some()) {
@@ -205,7 +205,7 @@ impl Graph {
             let sizes = self.layers.activations[convolution].sizes();
             let [squeezed, hidden, terms] =
                 [sizes.squeezed, sizes.hidden, sizes.terms].map(|size| (size > 0).then(|| self.declare(size)));
-            // Gradients have the slots of their values.
+            // A gradient has the slot of the value.
             let kept = crate::activation::Kept { squeezed, hidden, terms, of_hidden: hidden, of_terms: terms };
             let activated = Activated { activation: convolution, norm, z, n, y, skip, besides: None, kept };
             self.add_after(phase.map_or(0, |phase| phase + 1), Operation::Activate(activated));
@@ -214,20 +214,20 @@ impl Graph {
         outputs.into_iter().map(|[.., y]| y).collect()
     }
 
-    /// Rescales the numbers of each position to `[0, 1]`.
+    /// Adds the rescaling of each position's numbers to `[0, 1]`.
     pub(crate) fn rescale(&mut self, x: Value) -> Value {
         let y = self.declare(self.values[x.0].size);
         self.add(Operation::Rescale { x, y });
         y
     }
 
-    /// The channels of `state` `[H, W, C]` and those of `beside` `[D, H, W]` in each cell: `[H, W, C + D]`. Only
-    /// `share` of the gradient reaches `state`.
+    /// Adds the concatenation of `state` `[H, W, C]` and `beside` `[D, H, W]` by cell, `[H, W, C + D]`. Only `share`
+    /// of the gradient reaches `state`.
     pub(crate) fn join(&mut self, state: Value, beside: Value, share: f32) -> Value {
         self.add_join(state, beside, self.cells, share)
     }
 
-    /// Two rows as one.
+    /// Adds the concatenation of two rows.
     pub(crate) fn concatenate(&mut self, first: Value, second: Value) -> Value {
         self.add_join(first, second, 1, 1.0)
     }
@@ -238,14 +238,14 @@ impl Graph {
         x
     }
 
-    /// Numbers that are 0.
+    /// Adds a value of zeros.
     pub(crate) fn zeros(&mut self, size: usize) -> Value {
         let y = self.declare(size);
         self.add(Operation::Zero { y });
         y
     }
 
-    /// Subtracts from each of `xs` the mean over the batch and all of them.
+    /// Subtracts from each of `xs` the mean over the batch and over all of `xs`.
     pub(crate) fn centre(&mut self, xs: &[Value]) -> Vec<Value> {
         let phase = xs.iter().map(|x| self.values[x.0].phase).max().unwrap_or(0) + 1;
         let centre = self.centres.len();
@@ -257,26 +257,26 @@ impl Graph {
         pairs.into_iter().map(|[_, y]| y).collect()
     }
 
-    /// The one-hot row of the greatest number of each position.
+    /// Adds the one-hot row of each position's largest number.
     pub(crate) fn argmax(&mut self, encoding: Value) -> Value {
         let code = self.declare(self.values[encoding.0].size);
         self.add(Operation::Argmax { encoding, code });
         code
     }
 
-    /// A step of an LSTM from the sums of its gates and the cell before, 0 without one: its cell and its output.
+    /// Adds an LSTM step from the gate sums and the previous cell, 0 if `None`; returns the new cell and the output.
     pub(crate) fn remember(&mut self, gates: Value, before: Option<Value>) -> [Value; 2] {
         let [cell, output] = [(); 2].map(|()| self.declare(self.values[gates.0].size / 4));
         self.add(Operation::Remember { gates, before, cell, output });
         [cell, output]
     }
 
-    /// Adds a loss.
+    /// Adds a loss on declared values.
     pub(crate) fn add_loss(&mut self, loss: Loss) {
         self.add(Operation::Loss(loss));
     }
 
-    /// Decides whether operations that are added from now on have a backward pass.
+    /// Decides whether operations added from now on have a backward pass.
     pub(crate) fn differentiate(&mut self, is_differentiated: bool) {
         self.is_differentiated = is_differentiated;
     }
@@ -290,7 +290,7 @@ impl Graph {
         self.add_after(0, operation);
     }
 
-    /// Adds an operation that is computed as soon as its inputs are, and not before `phase`.
+    /// Adds an operation in the first phase from `phase` on that has all inputs.
     fn add_after(&mut self, phase: usize, operation: Operation) {
         let inputs = operation.inputs();
         let read = inputs.iter().copied().chain(operation.read_besides());
@@ -309,7 +309,7 @@ impl Graph {
         self.nodes.push(Node { operation, phase, is_differentiated: has_gradient, segment: self.segment });
     }
 
-    /// Has the gradient of `y` added to that of the value that was added to it.
+    /// Makes the backward pass of the operation that computes `skip` add the gradient of `y`.
     fn add_skip(&mut self, skip: Option<Value>, y: Value) {
         let Some(skip) = skip else { return };
         match &mut self.nodes[self.values[skip.0].node].operation {

@@ -3,8 +3,8 @@ use super::{Graph, Value};
 use crate::stored::Format;
 
 impl Graph {
-    /// Has values lie in memory as bfloat16 where every operation that reads or writes them can: inputs and outputs of
-    /// products on tiles, and what lies between a batch norm and the next product.
+    /// Stores values as bfloat16 where every reader and writer supports it: inputs and outputs of products on tiles,
+    /// and the values between a batch norm and the next product.
     pub(crate) fn choose_formats(&mut self) {
         let mut is_multiplied = vec![false; self.values.len()];
         let mut is_f32 = vec![false; self.values.len()];
@@ -17,7 +17,7 @@ impl Graph {
                         is_multiplied[value] |= takes_bf16;
                         is_f32[value] |= !takes_bf16;
                     }
-                    // The gradient of the norm's output is read beside z; where it is that of y, y decides.
+                    // The gradient of the norm's output is read along with z; if y has the same gradient, y decides.
                     is_multiplied[of(*n)] |= takes_bf16;
                 }
                 Operation::Linear { matrix, x, y, .. } => {
@@ -43,7 +43,7 @@ impl Graph {
         }
     }
 
-    /// Has all values lie in memory as float32. Returns whether any did not.
+    /// Stores all values as float32. Returns whether any was bfloat16.
     pub(crate) fn store_in_float32(&mut self) -> bool {
         let change =
             |declared: &mut super::Declared| std::mem::replace(&mut declared.format, Format::F32) == Format::Bf16;

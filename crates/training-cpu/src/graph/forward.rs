@@ -14,12 +14,12 @@ use crate::rescale;
 use crate::stored::{Format, StoredMut};
 
 thread_local! {
-    /// The numbers of a position as float32.
+    /// Scratch: values of a position as float32.
     pub(super) static ROOMS: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
 impl<'a> Part<'a> {
-    /// Computes an operation.
+    /// Computes an operation for the positions of this part.
     pub(super) fn forward(&mut self, operation: &Operation) {
         let (graph, parameters) = (self.context.graph, self.context.parameters);
         let path = graph.path;
@@ -150,7 +150,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The rows of the batch.
+    /// Returns the batch rows of this part.
     pub(super) fn rows(&self) -> std::ops::Range<usize> {
         let first = self.context.first_row;
         first + self.positions.start..first + self.positions.end
@@ -222,7 +222,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The numbers of those values that an activation keeps.
+/// Returns the numbers of the values that an activation keeps.
 pub(super) fn of_kept<'a>(
     kept: &Kept<Option<super::Value>>,
     numbers: [&'a mut [f32]; 3],
@@ -231,7 +231,7 @@ pub(super) fn of_kept<'a>(
     numbers.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(numbers, _)| numbers)
 }
 
-/// The numbers of those positions of a part, of `of` positions, that an activation keeps.
+/// Returns an activation's kept numbers for `positions`, out of `of` positions in the part.
 pub(super) fn some_kept<'a>(
     kept: &'a mut Kept<&mut [f32]>,
     positions: &Range<usize>,

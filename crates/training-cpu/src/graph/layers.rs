@@ -13,7 +13,7 @@ use crate::position_norm::PositionNorm;
 use crate::shape::Shape;
 use crate::threads::Threads;
 
-/// The layers of a graph with their weights as packed for one step; each once, however often it is used.
+/// Layers of a graph with weights packed for one step. Each layer is packed once, however often it is used.
 #[derive(Debug)]
 pub(crate) struct LayerSet {
     layout: Layout,
@@ -24,13 +24,13 @@ pub(crate) struct LayerSet {
     pub(super) convolutions: Vec<Convolution>,
     pub(super) activations: Vec<Activation>,
     pub(super) attentions: Vec<Attention>,
-    /// The norms of single positions.
+    /// Norms of single positions.
     pub(super) position_norms: Vec<PositionNorm>,
-    /// The index of each layer among those of its kind.
+    /// Index of each layer by name, within the list of the same kind.
     indices: HashMap<String, usize>,
 }
 
-/// A matrix and its layer norm.
+/// A matrix with layer norm.
 #[derive(Debug)]
 pub(super) struct DenseLayer {
     pub(super) weights: Weights,
@@ -38,21 +38,21 @@ pub(super) struct DenseLayer {
     pub(super) shift: Range<usize>,
 }
 
-/// A convolution and its norm.
+/// A convolution with norm.
 #[derive(Debug)]
 pub(super) struct Convolution {
     pub(super) weights: Weights,
     scale: Range<usize>,
     shift: Range<usize>,
-    /// The running statistics of a batch norm; empty with a norm of single positions.
+    /// Running statistics of a batch norm; empty with a norm of single positions.
     mean: Range<usize>,
     variance: Range<usize>,
-    /// The norm of single positions, if it has one.
+    /// Index of the norm of single positions, if there is one.
     pub(super) position_norm: Option<usize>,
 }
 
 impl LayerSet {
-    /// No layers yet, of a network whose parameters lie in `layout`.
+    /// Creates an empty set for a network with parameters in `layout`.
     pub(crate) fn new(layout: Layout, board: [usize; 2], path: Path) -> Self {
         Self {
             layout,
@@ -68,7 +68,7 @@ impl LayerSet {
         }
     }
 
-    /// The index of a matrix with bias.
+    /// Returns the index of a matrix with bias.
     pub(super) fn matrix(&mut self, layer: &Layer) -> usize {
         *self.indices.entry(layer.name.clone()).or_insert_with(|| {
             self.matrices.push(Matrix::new(layer, &self.layout, self.path));
@@ -76,13 +76,13 @@ impl LayerSet {
         })
     }
 
-    /// The index of a matrix with bias of each cell.
+    /// Returns the index of a matrix with bias for each cell.
     pub(super) fn cell_matrix(&mut self, layer: &Layer) -> usize {
         self.matrices.push(Matrix::of_cells(layer, self.board, &self.layout, self.path));
         self.matrices.len() - 1
     }
 
-    /// The index of the layer norm in front of a matrix of each cell.
+    /// Returns the index of the layer norm before a per-cell matrix.
     pub(super) fn pre_norm(&mut self, layer: &Layer) -> usize {
         let parameters = [Role::NormScale, Role::NormShift].map(|role| self.layout.parameter(&layer.tensor_name(role)));
         let cells = self.board[0] * self.board[1];
@@ -90,13 +90,13 @@ impl LayerSet {
         self.position_norms.len() - 1
     }
 
-    /// The index of the attention of a block.
+    /// Returns the index of a block's attention.
     pub(super) fn attention(&mut self, block: &AttentionBlock) -> usize {
         self.attentions.push(Attention::new(block, self.board, &self.layout));
         self.attentions.len() - 1
     }
 
-    /// The index of a dense layer.
+    /// Returns the index of a dense layer.
     pub(super) fn dense(&mut self, layer: &Layer) -> usize {
         *self.indices.entry(layer.name.clone()).or_insert_with(|| {
             let shape = Shape::matrix(layer.inputs, layer.outputs);
@@ -109,7 +109,7 @@ impl LayerSet {
         })
     }
 
-    /// The index of a convolution and of the activation behind it, which `activation` makes.
+    /// Returns the index shared by a convolution and the activation after it, which `activation` makes.
     fn convolution(&mut self, layer: &Layer, activation: impl FnOnce(&Layout, Path) -> Activation) -> usize {
         *self.indices.entry(layer.name.clone()).or_insert_with(|| {
             let mut convolution = Convolution::new(layer, self.board, &self.layout, self.path);
@@ -125,12 +125,12 @@ impl LayerSet {
         })
     }
 
-    /// The index of a convolution with nothing but the activation function behind its norm.
+    /// Returns the index of a convolution followed by norm and activation function alone.
     pub(super) fn rectified(&mut self, layer: &Layer) -> usize {
         self.convolution(layer, |_, _| Activation::Plain)
     }
 
-    /// The indices of the convolutions of a block, in order.
+    /// Returns the indices of a block's convolutions, in order.
     pub(super) fn block(&mut self, block: &Block) -> Vec<usize> {
         let indices = block.convolutions().map(|layer| {
             self.convolution(layer, |layout, path| match layer {
@@ -142,7 +142,7 @@ impl LayerSet {
         indices.collect()
     }
 
-    /// The weights of all layers.
+    /// Iterates over the weights of all layers.
     pub(super) fn weights(&self) -> impl Iterator<Item = &Weights> {
         let matrices = self.activations.iter().flat_map(Activation::matrices).chain(&self.matrices);
         let convolutions = self.convolutions.iter().map(|convolution| &convolution.weights);
@@ -162,7 +162,7 @@ impl LayerSet {
         threads.each(self.weights_mut().collect(), |weights: &mut Weights| weights.pack(parameters));
     }
 
-    /// Has the weights at these places multiply in float32.
+    /// Switches the weights at these parameter ranges to float32 products.
     pub(super) fn multiply_in_float32(&mut self, places: &[Range<usize>]) {
         let chosen = self.weights_mut().filter(|weights| places.contains(&weights.place));
         chosen.for_each(|weights| weights.multiply_with(Path::widest()));
@@ -187,20 +187,20 @@ impl Convolution {
         }
     }
 
-    /// The norm of a batch that consists of `parts`.
+    /// Returns the batch norm of a batch with these `parts`.
     pub(super) fn norm(&self, parts: &[Moments], parameters: &[f32]) -> Norm {
         Norm::new(parts, &parameters[self.scale.clone()], &parameters[self.shift.clone()])
     }
 
-    /// Moves the running statistics `[S]`.
+    /// Updates the running statistics `[S]`.
     pub(super) fn update(&self, norm: &Norm, statistics: &mut [f32]) {
-        // The places of mean and variance do not overlap, in either order.
+        // The ranges of mean and variance do not overlap, but either may come first.
         let mut mean = statistics[self.mean.clone()].to_vec();
         norm.update(&mut mean, &mut statistics[self.variance.clone()]);
         statistics[self.mean.clone()].copy_from_slice(&mean);
     }
 
-    /// Adds the gradients of the norm and returns that of its input.
+    /// Adds the gradients of the norm's parameters and returns the combination for the gradient of the input.
     pub(super) fn combination(&self, norm: &Norm, parts: &[GradientSums], gradient: &mut [f32]) -> Combination {
         let mut of_scale = gradient[self.scale.clone()].to_vec();
         let combination = norm.combination(parts, &mut of_scale, &mut gradient[self.shift.clone()]);

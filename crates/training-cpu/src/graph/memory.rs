@@ -1,4 +1,4 @@
-//! The memory of a pass, known before it runs: its buffers are taken and given back in the order of the schedule.
+//! Memory of a pass, known in advance: buffers are taken and given back in the order of the schedule.
 
 use super::Graph;
 use super::schedule::Schedule;
@@ -7,11 +7,11 @@ use crate::buffer::{PlannedBuffer, PlannedStore};
 use crate::matrix::Weights;
 use crate::weight_sums::WeightSums;
 
-/// The buffers of a pass.
+/// Planned buffers of a pass.
 struct Plan<'a> {
     graph: &'a Graph,
     positions: usize,
-    /// Whether the gradients of weights are computed in float32 too.
+    /// Whether weight gradients are computed in float32 too.
     checks_layers: bool,
     store: PlannedStore,
     slots: Vec<PlannedBuffer>,
@@ -19,9 +19,8 @@ struct Plan<'a> {
 }
 
 impl Graph {
-    /// The bytes of the activations, their gradients and the sums of gradients of weights that passes take from a
-    /// store, the largest of which is over `positions` positions; a pass that `checks_layers` computes the gradients of
-    /// weights in float32 too.
+    /// Returns the bytes that passes take from a store: activations, activation gradients, and weight-gradient sums.
+    /// The largest pass has `positions` positions; with `checks_layers` weight gradients are computed in float32 too.
     pub(crate) fn activation_bytes(&self, positions: usize, checks_layers: bool) -> usize {
         let slots = vec![PlannedBuffer::default(); 2 * self.values.len()];
         let (store, pending) = (PlannedStore::default(), Vec::new());
@@ -43,7 +42,7 @@ impl Graph {
         plan.store.bytes()
     }
 
-    /// The bytes of the weights as they are packed for a step.
+    /// Returns the bytes of the packed weights of a step.
     pub(crate) fn packed_bytes(&self) -> usize {
         self.layers.weights().map(Weights::packed_bytes).sum()
     }

@@ -1,62 +1,62 @@
 use super::Value;
 use crate::activation::Kept;
 
-/// An operation on the numbers of each position.
+/// An operation on per-position values.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Observations beside each other, by cell.
+    /// Concatenated observations, by cell.
     Observe { observations: Vec<Observation>, y: Value },
     /// The action of a step as a one-hot row `[A]`.
     Act { step: usize, y: Value },
-    /// A matrix with bias, and ReLU where it `rectifies`.
+    /// A matrix with bias, and ReLU if `rectifies`.
     Linear { matrix: usize, x: Value, y: Value, rectifies: bool },
-    /// The function behind batch norms, of each number.
+    /// The activation function of the network, applied elementwise.
     Apply { x: Value, y: Value },
-    /// A matrix and layer norm.
+    /// A matrix with layer norm.
     Dense(Dense),
-    /// A convolution, whose output z a batch norm reads; the gradient of the norm's output is that of `n`.
+    /// A convolution with output z, which a batch norm reads. The gradient of the norm's output is stored for `n`.
     Convolve { convolution: usize, norm: usize, x: Value, z: Value, n: Value },
     /// A convolution without a norm.
     Product { convolution: usize, x: Value, y: Value },
     /// A norm of single positions.
     Normalise(Normalised),
-    /// The sums of values that attention gives to queries, keys and values.
+    /// Attention sums over the values, from queries, keys and values.
     Attend { attention: usize, qkv: Value, y: Value },
     /// The sum of two values.
     Add { x: Value, beside: Value, y: Value },
-    /// A batch norm and the operation behind it.
+    /// A batch norm and the operations up to the next convolution.
     Activate(Activated),
-    /// The means, the scaled means and the maxima of channels over the cells.
+    /// Mean, scaled mean and maximum per channel over the cells.
     Pool { x: Value, y: Value },
     /// `(x − min) / (max − min + ε)` over the numbers of a position.
     Rescale { x: Value, y: Value },
-    /// The channels of `state` and those of `beside` in each cell.
+    /// The channels of `state` and `beside`, concatenated by cell.
     Join(Join),
-    /// Numbers that are 0.
+    /// Zeros.
     Zero { y: Value },
-    /// Values less their mean over the batch.
+    /// Values minus the mean over the batch.
     Centre { centre: usize, x: Value, y: Value },
-    /// The one-hot row of the greatest number, whose gradient is passed straight through.
+    /// The one-hot row of the largest number; the gradient is passed straight through.
     Argmax { encoding: Value, code: Value },
-    /// A step of an LSTM from the sums of its gates and the cell before.
+    /// An LSTM step from the gate sums and the previous cell.
     Remember { gates: Value, before: Option<Value>, cell: Value, output: Value },
-    /// A loss, whose gradient the backward pass begins with.
+    /// A loss, where the backward pass starts.
     Loss(Loss),
 }
 
-/// A dense layer.
+/// A matrix with layer norm, optional skip connection and optional ReLU.
 #[derive(Debug)]
 pub(super) struct Dense {
     pub(super) layer: usize,
     pub(super) x: Value,
     pub(super) z: Value,
-    /// Mean and inverse deviation of z.
+    /// Mean and inverse standard deviation of z.
     pub(super) moments: Value,
     pub(super) y: Value,
-    /// Added before ReLU.
+    /// Value added before ReLU.
     pub(super) skip: Option<Value>,
     pub(super) rectifies: bool,
-    /// The output to which y is added.
+    /// Output to which y is added as a skip connection.
     pub(super) besides: Option<Value>,
 }
 
@@ -65,14 +65,14 @@ pub(super) struct Dense {
 pub(super) struct Normalised {
     pub(super) norm: usize,
     pub(super) x: Value,
-    /// Mean and inverse deviation of each cell or group.
+    /// Mean and inverse standard deviation of each cell or group.
     pub(super) moments: Value,
     pub(super) y: Value,
-    /// The value whose gradient is that of y: y itself, unless an activation behind it changes its own.
+    /// Value that stores the gradient of y: y itself, unless an activation after the norm overwrites that gradient.
     pub(super) n: Value,
 }
 
-/// The channels of two values in each of some cells.
+/// The channels of two values, concatenated in each of `cells` cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Join {
     /// `[cells, C]`.
@@ -80,65 +80,65 @@ pub(super) struct Join {
     /// `[D, cells]`.
     pub(super) beside: Value,
     pub(super) cells: usize,
-    /// The share of the gradient that reaches `state`.
+    /// Share of the gradient that reaches `state`.
     pub(super) share: f32,
     /// `[cells, C + D]`.
     pub(super) x: Value,
 }
 
-/// A batch norm, and what follows it up to the next convolution.
+/// A batch norm, and everything after it up to the next convolution.
 #[derive(Debug)]
 pub(super) struct Activated {
     pub(super) activation: usize,
     pub(super) norm: usize,
     pub(super) z: Value,
-    /// The value whose gradient is that of the norm's output: y, unless the activation changes it.
+    /// Value that stores the gradient of the norm's output: y, unless the activation overwrites that gradient.
     pub(super) n: Value,
     pub(super) y: Value,
     pub(super) skip: Option<Value>,
-    /// The output to which y is added.
+    /// Output to which y is added as a skip connection.
     pub(super) besides: Option<Value>,
-    /// Those with numbers.
+    /// Intermediate values, where the activation has any.
     pub(super) kept: Kept<Option<Value>>,
 }
 
-/// A batch norm over the outputs of some uses of its convolution.
+/// A batch norm over the outputs of one or more uses of a convolution.
 #[derive(Debug)]
 pub(super) struct Norm {
     pub(super) convolution: usize,
-    /// The phase in which the last use is convolved; `None` behind a norm of single positions, which leaves the batch
-    /// norm nothing to do.
+    /// Phase in which the last use is convolved; `None` after a norm of single positions, which leaves the batch norm
+    /// nothing to do.
     pub(super) phase: Option<usize>,
 }
 
 /// An observation of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Observation {
-    /// That of the position.
+    /// Observation of the position itself.
     Root,
-    /// That after the action of a step, counted from 0.
+    /// Observation after the action of a step (0-based).
     After(usize),
 }
 
-/// A loss and what it reads. Steps are counted from 0; the states of step k are those before its action.
+/// A loss with the values that it reads. Steps are 0-based; the state of step k is the state before action k.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Loss {
-    /// Of the policy of a state.
+    /// Policy loss of a state.
     Policy { step: usize, logits: Value },
-    /// Of the value of a state.
+    /// Value loss of a state.
     Value { step: usize, logits: Value },
-    /// Of the reward, or the value prefix, of the action of a step.
+    /// Loss of the reward, or value prefix, of a step's action.
     Reward { step: usize, logits: Value },
-    /// Of the value of the afterstate of the action of a step.
+    /// Value loss of the afterstate of a step's action.
     Afterstate { step: usize, logits: Value },
-    /// Of the code of chance after the action of a step.
+    /// Loss of the chance code after a step's action.
     Chance { step: usize, logits: Value, encoding: Value },
-    /// Of the state after the action of a step.
+    /// Consistency loss of the state after a step's action.
     Consistency { step: usize, predicted: Value, observed: Value },
 }
 
 impl Loss {
-    /// The values whose gradient it begins.
+    /// Returns the values that receive the first gradients.
     pub(super) fn inputs(&self) -> Vec<Value> {
         match *self {
             Self::Policy { logits, .. }
@@ -152,7 +152,7 @@ impl Loss {
 }
 
 impl Operation {
-    /// The values that it computes.
+    /// Returns the computed values.
     pub(super) fn outputs(&self) -> Vec<Value> {
         match self {
             Self::Observe { y, .. } | Self::Act { y, .. } | Self::Linear { y, .. } | Self::Apply { y, .. } => vec![*y],
@@ -170,7 +170,7 @@ impl Operation {
         }
     }
 
-    /// The values that it reads and adds to the gradients of.
+    /// Returns the values that the operation reads and that receive gradients from it.
     pub(super) fn inputs(&self) -> Vec<Value> {
         match self {
             Self::Observe { .. } | Self::Act { .. } | Self::Zero { .. } => Vec::new(),
@@ -193,7 +193,7 @@ impl Operation {
         }
     }
 
-    /// The values that its forward pass reads.
+    /// Returns the values read in the forward pass.
     pub(super) fn read_forward(&self) -> Vec<Value> {
         let skip = match self {
             Self::Dense(Dense { skip, .. }) | Self::Activate(Activated { skip, .. }) => *skip,
@@ -202,7 +202,7 @@ impl Operation {
         self.inputs().into_iter().chain(skip).collect()
     }
 
-    /// The values that its backward pass, or the gradient of its weights, may read.
+    /// Returns the values that the backward pass or the weight gradient may read.
     pub(super) fn read_backward(&self) -> Vec<Value> {
         let observed = match self {
             Self::Add { .. } => return Vec::new(),
@@ -214,7 +214,7 @@ impl Operation {
         self.outputs().into_iter().chain(self.inputs()).chain(observed).collect()
     }
 
-    /// The values whose gradients lead to its own.
+    /// Returns the values with gradients that the backward pass starts from.
     pub(super) fn results(&self) -> Vec<Value> {
         match self {
             Self::Dense(dense) => vec![dense.y],
@@ -224,8 +224,8 @@ impl Operation {
         }
     }
 
-    /// Values whose gradients it writes that are not inputs: replaced by those before ReLU, or of its intermediate
-    /// ones.
+    /// Returns the other values with gradients that the backward pass writes: outputs before ReLU, which are
+    /// overwritten, and intermediate values.
     pub(super) fn changed(&self) -> Vec<Value> {
         match self {
             Self::Linear { y, rectifies: true, .. } => vec![*y],
@@ -239,7 +239,7 @@ impl Operation {
         }
     }
 
-    /// Values that it only reads in the backward pass, apart from those above.
+    /// Returns values that only the backward pass reads, apart from [`read_backward`](Self::read_backward).
     pub(super) fn read_besides(&self) -> Vec<Value> {
         match self {
             Self::Dense(Dense { moments, besides, .. }) => std::iter::once(*moments).chain(*besides).collect(),
@@ -251,13 +251,14 @@ impl Operation {
         }
     }
 
-    /// The backward pass of the mean over a batch needs the gradients of all positions, so it is a phase later.
+    /// Returns whether the backward pass needs the gradients of all positions, as a mean over the batch does; it then
+    /// runs one phase later.
     pub(super) fn waits_for_the_batch(&self) -> bool {
         matches!(self, Self::Centre { .. })
     }
 }
 
-/// What an activation computes in the forward pass.
+/// Returns the intermediate values that an activation computes in the forward pass.
 pub(super) fn forward(kept: &Kept<Option<Value>>) -> impl Iterator<Item = Value> + use<> {
     [kept.squeezed, kept.hidden, kept.terms].into_iter().flatten()
 }

@@ -9,69 +9,69 @@ use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::stored::{Format, Stored, StoredMut};
 
 thread_local! {
-    /// A contribution to a gradient that was begun.
+    /// Scratch: a contribution to a gradient that already has one.
     static MORE: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
-    /// It and the gradient as float32.
+    /// Scratch: the contribution and the gradient as float32.
     static WIDENED: RefCell<[Vec<f32>; 2]> = const { RefCell::new([const { Vec::new() }; 2]) };
 }
 
-/// What all parts of the positions read in a phase.
+/// Shared inputs of all parts in a phase.
 pub(super) struct Context<'a> {
     pub(super) graph: &'a Graph,
     pub(super) parameters: &'a [f32],
     pub(super) targets: &'a Targets<'a>,
-    /// The first row of the micro-batch.
+    /// First row of the micro-batch.
     pub(super) first_row: usize,
     pub(super) schedule: &'a Schedule,
-    /// All slots but those that are written.
+    /// All slots except the slots being written.
     pub(super) slots: &'a [Buffer],
     pub(super) norms: &'a [Norm],
     pub(super) combinations: &'a [Combination],
-    /// The means over the batch of values, or of their gradients, that are centred.
+    /// Batch means of centred values or of their gradients.
     pub(super) means: &'a [Vec<f32>],
 }
 
-/// Some positions, and the slots that they write.
+/// A range of positions with the slots to write.
 pub(super) struct Part<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) positions: Range<usize>,
-    /// In the order of the schedule.
+    /// Written slots, in schedule order.
     pub(super) own: Vec<&'a mut [f32]>,
-    /// Whether the gradient of each value was begun.
+    /// Whether each value's gradient already has a contribution.
     pub(super) has_gradient: Vec<bool>,
     pub(super) results: Results,
 }
 
-/// What the positions of a part add to statistics and sums.
+/// Contributions of a part to statistics and sums.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) moments: Vec<(usize, Moments)>,
-    /// Of the norms of nodes.
+    /// Gradient sums of norms, by node.
     pub(super) sums: Vec<(usize, GradientSums)>,
-    /// The gradients of the tables of attention of nodes.
+    /// Gradients of attention tables, by node.
     pub(super) tables: Vec<(usize, Vec<f32>)>,
     pub(super) losses: Sums,
-    /// Of the roots, in order.
+    /// Value errors of the roots, in order.
     pub(super) value_errors: Vec<f32>,
 }
 
 impl<'a> Part<'a> {
-    /// The numbers of a value, which lie in memory as float32.
+    /// Returns the numbers of a value stored as float32.
     pub(super) fn read(&self, value: Value) -> &[f32] {
         self.stored(value).floats()
     }
 
-    /// The gradient of a value, which lies in memory as float32.
+    /// Returns the gradient of a value stored as float32.
     pub(super) fn read_gradient(&self, value: Value) -> &[f32] {
         self.stored_gradient(value).floats()
     }
 
-    /// The numbers of a value.
+    /// Returns the stored numbers of a value.
     pub(super) fn stored(&self, value: Value) -> Stored<'_> {
         self.slot(value.0)
     }
 
-    /// The gradient of a value.
+    /// Returns the stored gradient of a value.
     pub(super) fn stored_gradient(&self, value: Value) -> Stored<'_> {
         self.slot(self.context.graph.gradient(value))
     }
@@ -88,8 +88,8 @@ impl<'a> Part<'a> {
         Stored::new(graph.format(slot), memory)
     }
 
-    /// The numbers of some values, or of their gradients, of one position or more as operations on float32 take them:
-    /// of one position at a time where any is bfloat16, so that copies stay in the first-level cache, and else of all.
+    /// Iterates over position ranges for operations on float32: single positions if any of `values` is bfloat16, so
+    /// that copies stay in the first-level cache, otherwise all positions at once.
     pub(super) fn ranges(&self, values: &[Option<Value>]) -> impl Iterator<Item = Range<usize>> + use<> {
         let is_bf16 = |value: Value| self.context.graph.format(value.0) == Format::Bf16;
         let positions = self.positions.len();
@@ -97,7 +97,7 @@ impl<'a> Part<'a> {
         (0..positions).step_by(step.max(1)).map(move |first| first..(first + step).min(positions))
     }
 
-    /// Takes the numbers of a value, which are written.
+    /// Takes the numbers of a value for writing.
     pub(super) fn take(&mut self, value: Value) -> &'a mut [f32] {
         self.take_slot(value.0)
     }
@@ -106,7 +106,7 @@ impl<'a> Part<'a> {
         self.put_slot(value.0, numbers);
     }
 
-    /// Takes the gradient of a value, which is written.
+    /// Takes the gradient of a value for writing.
     pub(super) fn take_gradient(&mut self, value: Value) -> &'a mut [f32] {
         self.take_slot(self.context.graph.gradient(value))
     }
@@ -125,30 +125,31 @@ impl<'a> Part<'a> {
         self.own[place] = numbers;
     }
 
-    /// Returns whether the gradient of an input is needed.
+    /// Returns whether an input needs a gradient.
     pub(super) fn needs_gradient(&self, value: Value) -> bool {
         self.context.graph.values[value.0].has_gradient
     }
 
-    /// The numbers of some positions of a value.
+    /// Returns the numbers of a value at `positions`.
     pub(super) fn some<'b>(&self, numbers: Stored<'b>, value: Value, positions: &Range<usize>) -> Stored<'b> {
         let size = self.context.graph.size(value.0);
         numbers.slice(positions.start * size..positions.end * size)
     }
 
-    /// The numbers of some positions of a value that was taken.
+    /// Returns the numbers of a taken value at `positions`, for writing.
     pub(super) fn some_mut<'b>(&self, memory: &'b mut [f32], value: Value, positions: &Range<usize>) -> StoredMut<'b> {
         let graph = self.context.graph;
         let floats = graph.floats(value.0);
         StoredMut::new(graph.format(value.0), &mut memory[positions.start * floats..positions.end * floats])
     }
 
-    /// Adds to the gradient of an input what `write` writes, if it is needed. It lies in memory as float32.
+    /// Adds the output of `write` to the gradient of an input, if the input needs one. The gradient is stored as
+    /// float32.
     pub(super) fn add_gradient(&mut self, value: Value, write: impl FnOnce(&Self, &mut [f32])) {
         self.add_stored_gradient(value, |part, to| write(part, to.floats()));
     }
 
-    /// Adds to the gradient of an input what `write` writes, if it is needed.
+    /// Adds the output of `write` to the gradient of an input, if the input needs one.
     pub(super) fn add_stored_gradient(&mut self, value: Value, write: impl FnOnce(&Self, StoredMut<'_>)) {
         if !self.needs_gradient(value) {
             return;

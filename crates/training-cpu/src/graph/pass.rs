@@ -15,65 +15,65 @@ use crate::stored::Operand;
 use crate::threads::Threads;
 use crate::weight_sums::WeightSums;
 
-/// The threads of a trainer and the memory that its steps use again.
+/// Threads of a trainer, and the memory that steps reuse.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     pub(crate) threads: Threads,
     pub(crate) store: Store,
-    /// In a step that checks its layers: the gradient `[P]` of weights in float32, from the same inputs and the same
-    /// gradients of outputs.
+    /// In a step that checks the layers: the float32 weight gradient `[P]`, from the same inputs and the same output
+    /// gradients.
     pub(crate) exact: Option<Vec<f32>>,
 }
 
-/// What rows of a batch add to a step.
+/// Outputs of a pass that accumulate over the micro-batches of a step.
 #[derive(Debug)]
 pub(crate) struct Changes<'a> {
     /// `[S]`: running statistics.
     pub(crate) statistics: &'a mut [f32],
     /// `[P]`.
     pub(crate) gradient: &'a mut [f32],
-    /// `[B]` of the rows.
+    /// Value errors of the micro-batch, `[rows]`.
     pub(crate) value_errors: &'a mut [f32],
 }
 
-/// The state of a pass.
+/// State of a running pass.
 struct Pass<'a> {
     graph: &'a Graph,
     parameters: &'a [f32],
     targets: &'a Targets<'a>,
     first_row: usize,
-    /// The positions of the largest micro-batch, for which buffers have room.
+    /// Positions in the largest micro-batch, for which buffers have room.
     largest: usize,
     parts: Parts,
-    /// The values, then their gradients.
+    /// Values first, then gradients in the same order.
     slots: Vec<Buffer>,
     moments: Vec<Vec<Moments>>,
     norms: Vec<Norm>,
     combinations: Vec<Combination>,
     means: Vec<Vec<f32>>,
-    /// Whether the gradient of each value was begun.
+    /// Whether each value's gradient already has a contribution.
     has_gradient: Vec<bool>,
     pending: Vec<Pending>,
     sums: Sums,
     value_errors: Vec<f32>,
 }
 
-/// The gradient of the weights of a use, which is computed beside the next phase.
+/// Weight gradient of one use, computed alongside the next phase.
 struct Pending {
     weights: WeightSums,
-    /// The slots of the input and of the gradient of the output.
+    /// Slots of the input and of the output gradient.
     slots: [usize; 2],
 }
 
-/// What a thread computes at once.
+/// One work item of a thread.
 enum Work<'a> {
     Positions(Part<'a>, &'a mut Results),
     Weights(GradientPart<'a>),
 }
 
 impl Graph {
-    /// Runs rows of a batch forward and back with the parameters `[P]` that were packed. The largest micro-batch of the
-    /// step has `largest` rows, the others as many or one less.
+    /// Runs rows of a batch forward and backward with the packed parameters `[P]`. The largest micro-batch of the
+    /// step has `largest` rows; every other one has the same number or one less.
     #[expect(clippy::too_many_arguments, reason = "a pass reads parameters and targets and changes the rest")]
     pub(crate) fn pass(
         &self,
@@ -119,7 +119,7 @@ impl Graph {
 }
 
 impl Graph {
-    /// A norm before its statistics are known.
+    /// Returns a norm before the batch is measured.
     fn unmeasured(&self, norm: &super::operation::Norm) -> Norm {
         match norm.phase {
             Some(_) => Norm::default(),
@@ -148,8 +148,8 @@ impl<'a> Pass<'a> {
         self.give(workshop, &graph.phases[phase].dropped);
     }
 
-    /// Computes what this phase of the backward pass reads first and what was not kept. The statistics of norms are
-    /// those of the forward pass.
+    /// Recomputes the dropped values that this phase of the backward pass is the first to read. Norms keep the
+    /// statistics of the forward pass.
     fn recompute(&mut self, workshop: &mut Workshop, phase: usize, gradient: &mut [f32]) {
         let graph = self.graph;
         let schedule = &graph.phases[phase].recomputed;
@@ -208,21 +208,21 @@ impl<'a> Pass<'a> {
         self.give(workshop, &graph.phases[phase].released);
     }
 
-    /// Gives back the memory of slots.
+    /// Returns the memory of slots to the store.
     fn give(&mut self, workshop: &mut Workshop, slots: &[usize]) {
         for &slot in slots {
             workshop.store.give(std::mem::take(&mut self.slots[slot]));
         }
     }
 
-    /// Adds the gradients of weights that were computed beside other operations.
+    /// Adds the weight gradients computed alongside the last phase.
     fn add_computed(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
         for Pending { weights, .. } in self.pending.drain(..) {
             weights.add(gradient, &mut workshop.threads, &mut workshop.store);
         }
     }
 
-    /// Computes the operations of a schedule, and the pending gradients of weights beside them.
+    /// Computes the operations of a schedule, and the pending weight gradients alongside.
     fn run(
         &mut self,
         workshop: &mut Workshop,
@@ -273,7 +273,7 @@ impl<'a> Pass<'a> {
         results
     }
 
-    /// Adds the gradients of biases of an operation, and has those of its weights computed.
+    /// Adds the bias gradients of an operation, and queues the weight gradients.
     fn add_pending(&mut self, workshop: &mut Workshop, node: usize, gradient: &mut [f32]) {
         let (graph, rows) = (self.graph, self.parts.positions());
         for WeightUse { weights, biased, x, y } in graph.weights_of(node) {
@@ -294,7 +294,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Computes the gradients of weights that are left.
+    /// Computes the remaining weight gradients.
     fn compute_pending(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
         let graph = self.graph;
         let rest = self.pending.iter_mut().flat_map(|pending| pending.parts(graph, &self.slots)).collect();
@@ -302,7 +302,7 @@ impl<'a> Pass<'a> {
         self.add_computed(workshop, gradient);
     }
 
-    /// The mean of the rows of the slots of some values, of which `slot` has the size.
+    /// Returns the mean row over the slots of all `pairs`, each of the same size as `slot`.
     fn mean(&self, pairs: &[[Value; 2]], slot: usize, of_pair: impl Fn([Value; 2]) -> usize) -> Vec<f32> {
         let size = self.graph.size(slot);
         let mut sums = vec![0.0_f64; size];
@@ -321,7 +321,7 @@ impl Pending {
     }
 }
 
-/// The centred values of a schedule.
+/// Returns the centred values of a schedule.
 fn centred<'a>(graph: &'a Graph, schedule: &'a Schedule) -> impl Iterator<Item = (usize, [Value; 2])> + 'a {
     schedule.nodes.iter().filter_map(|&node| match graph.nodes[node].operation {
         Operation::Centre { centre, x, y } if graph.centres[centre][0] == [x, y] => Some((centre, [x, y])),

@@ -1,31 +1,31 @@
 use super::operation::{self, Activated};
 use super::{Graph, Node, Operation, Value};
 
-/// The operations between two barriers, in both directions.
+/// Operations between two barriers, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Phase {
     pub(super) forward: Schedule,
-    /// Slots that are not needed after this phase of the forward pass: the backward pass does not read them, or
-    /// computes them again.
+    /// Slots not needed after this phase of the forward pass: the backward pass does not read them, or recomputes
+    /// them.
     pub(super) dropped: Vec<usize>,
-    /// Operations of segments that are computed again before this phase of the backward pass.
+    /// Segment operations to recompute before this phase of the backward pass.
     pub(super) recomputed: Schedule,
     pub(super) backward: Schedule,
-    /// Slots that are not needed after this phase of the backward pass and the gradients of weights beside it.
+    /// Slots not needed after this phase of the backward pass and the weight gradients alongside.
     pub(super) released: Vec<usize>,
 }
 
-/// Operations in their order, and the slots that they write.
+/// Operations in order, with the slots that they write.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     pub(super) nodes: Vec<usize>,
     pub(super) written: Vec<usize>,
-    /// The index of each slot among those that are written.
+    /// Index of each slot within `written`.
     pub(super) places: Vec<Option<usize>>,
 }
 
 impl Graph {
-    /// Decides when each operation is computed. Nothing is added afterwards.
+    /// Schedules every operation. Nothing may be added afterwards.
     pub(crate) fn schedule(&mut self) {
         self.choose_formats();
         let phases = self.nodes.iter().map(|node| node.phase + 1).max().unwrap_or(0);
@@ -49,7 +49,7 @@ impl Graph {
 
     fn schedule_forward(&mut self) {
         for (index, node) in self.nodes.iter().enumerate() {
-            // A loss is computed with its gradient.
+            // A loss is computed together with the gradient.
             let schedule = &mut self.phases[node.phase].forward;
             if !matches!(node.operation, Operation::Loss(_)) {
                 schedule.nodes.push(index);
@@ -72,7 +72,7 @@ impl Graph {
                 continue;
             }
             let inputs = operation.inputs().into_iter().filter(|input| self.values[input.0].has_gradient);
-            // The gradient of the input of a norm is computed with its convolution.
+            // The gradient of a norm's input is computed with the convolution.
             let is_norm = matches!(operation, Operation::Activate(_));
             let changed: Vec<Value> = inputs.filter(|_| !is_norm).chain(operation.changed()).collect();
             let of_gradients = operation.results().into_iter().chain(operation.read_besides());
@@ -90,7 +90,7 @@ impl Graph {
             schedule.written.extend(written);
         }
         for (slot, &last) in last.iter().enumerate() {
-            // Gradients of weights are computed a phase later.
+            // Weight gradients are computed a phase later.
             if let Some(phase) = last.checked_sub(1).filter(|_| last < self.phases.len()) {
                 self.phases[phase].released.push(slot);
             }
@@ -98,8 +98,8 @@ impl Graph {
         last[..self.values.len()].iter().map(|&last| last < self.phases.len()).collect()
     }
 
-    /// Has the operations of each segment whose results only the segment reads computed again, before the first phase
-    /// of the backward pass that may read them. Returns whether each value is computed again.
+    /// Schedules the recomputation of segment operations with results that only the same segment reads, before the
+    /// first phase of the backward pass that may read them. Returns whether each value is recomputed.
     fn schedule_recomputation(&mut self) -> Vec<bool> {
         let mut is_recomputed = vec![false; self.values.len()];
         let mut is_read_elsewhere = vec![false; self.values.len()];
@@ -133,7 +133,7 @@ impl Graph {
         is_recomputed
     }
 
-    /// Has the values dropped after their last use in the forward pass that the backward pass does not read from then.
+    /// Drops values after the last forward use if the backward pass does not read them from then on.
     fn drop_values(&mut self, is_read: &[bool], is_recomputed: &[bool]) {
         let mut last: Vec<usize> = self.values.iter().map(|value| value.phase).collect();
         for Node { operation, phase, .. } in &self.nodes {

@@ -4,11 +4,11 @@ use super::{DYNAMICS_GRADIENT, Unrolled};
 use crate::graph::{Loss, Observation, Value};
 
 impl Unrolled<'_> {
-    /// The latent states of a network with chance (Antonoglou et al. 2022), and the losses of its afterstates: an
-    /// action leads to an afterstate, and the code of what chance did next leads to a state.
+    /// Adds the latent states of a network with chance (Antonoglou et al. 2022), and the value losses of the
+    /// afterstates. An action leads to an afterstate, and the code of the chance event that follows leads to a state.
     ///
-    /// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where
-    /// a state enters the afterstate dynamics.
+    /// The gradient of a state passes straight through the code to the encoding. It is scaled once per step, where a
+    /// state enters the afterstate dynamics.
     pub(super) fn states_with_chance(&mut self, chance: &ChanceLayers) -> Vec<Value> {
         let dynamics = self.layers.dynamics.as_ref().expect("chance has dynamics");
         let encodings = self.encode(chance);
@@ -31,10 +31,10 @@ impl Unrolled<'_> {
         states
     }
 
-    /// The encodings of what chance did after each action, less their mean over the batch and all steps.
+    /// Adds the encodings of the chance event after each action, minus the mean over the batch and all steps.
     ///
-    /// Without the mean the commitment loss soon gives every row the same code, before a code has learnt to be of use:
-    /// a code that is named once is named more and more. Training alone encodes, so no running mean is needed.
+    /// Without the subtraction the commitment loss soon gives every row the same code, before a code has become
+    /// useful: a code chosen once is chosen more and more often. Only training encodes, so no running mean is needed.
     fn encode(&mut self, chance: &ChanceLayers) -> Vec<Value> {
         let planes = self.architecture.planes;
         let observation = |state: usize| state.checked_sub(1).map_or(Observation::Root, Observation::After);

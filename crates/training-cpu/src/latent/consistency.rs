@@ -4,9 +4,9 @@ use super::Unrolled;
 use crate::graph::{Loss, Observation, Value};
 
 impl Unrolled<'_> {
-    /// The consistency loss of EfficientZero (Ye et al. 2021, section 4.1): the latent states after actions are
-    /// compared with those of the observations that followed, as SimSiam (Chen & He 2021) compares two views of an
-    /// image.
+    /// Adds the consistency loss of EfficientZero (Ye et al. 2021, section 4.1): it compares the latent states after
+    /// actions with the states of the observations that followed, as SimSiam (Chen & He 2021) compares two views of
+    /// an image.
     pub(super) fn compare(&mut self, heads: &ConsistencyLayers, states: &[Value]) {
         let predicted: Vec<Value> = states.iter().map(|&state| self.predict_projection(heads, state)).collect();
         let observed = self.without_gradient(|unrolled| unrolled.observed_projections(heads));
@@ -15,15 +15,15 @@ impl Unrolled<'_> {
         }
     }
 
-    /// The predicted projection of the observation of a state.
+    /// Adds the predicted projection of the observation after a state.
     fn predict_projection(&mut self, heads: &ConsistencyLayers, state: Value) -> Value {
         let projection = self.project(heads, state);
         let hidden = self.graph.dense(&heads.predictor_hidden, projection);
         self.graph.linear(&heads.predictor_output, hidden)
     }
 
-    /// The projections of the observations after each action. Batch norms see those of all steps as one batch, which
-    /// moves the running statistics.
+    /// Adds the projections of the observations after each action. Batch norms see all steps as one batch, which
+    /// updates the running statistics.
     fn observed_projections(&mut self, heads: &ConsistencyLayers) -> Vec<Value> {
         let after: Vec<Observation> = (0..self.steps).map(Observation::After).collect();
         let states = self.represent(&after);

@@ -3,7 +3,7 @@
 
 use inference::categorical::{inverse_transform, transform};
 
-/// The loss of one row and the value that it predicts.
+/// Loss and predicted value of one row.
 pub(super) struct Row {
     /// In nats.
     pub(super) cross: f64,
@@ -11,8 +11,9 @@ pub(super) struct Row {
     pub(super) value: f64,
 }
 
-/// Returns the cross-entropy of the softmax of `logits` `[2n + 1]` against the two-hot distribution of `target`, and
-/// replaces logits by the gradient of `factor` times it. A target that is not finite gives NaN.
+/// Returns the cross-entropy of the softmax of `logits` `[2n + 1]` against the two-hot target distribution.
+/// Overwrites the logits with the gradient of `factor` times the cross-entropy. A target that is not finite gives
+/// NaN.
 pub(super) fn cross_entropy(logits: &mut [f32], target: f32, factor: f64) -> Row {
     let bound = (logits.len() / 2) as f64;
     let target = if target.is_finite() { f64::from(target) } else { f64::NAN };

@@ -1,4 +1,4 @@
-//! The losses of AlphaZero: policies over legal actions, and win, draw and loss.
+//! Losses of AlphaZero: policies over legal actions, and win, draw and loss.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use training::{Observations, TrainingBatch};
 
 use super::{Sums, cross_entropy, greatest, log_sum};
 
-/// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
+/// Logit of an illegal action: the prior is exactly zero, and zero times the log prior is zero and not NaN.
 const ILLEGAL: f32 = -1e9;
 /// Win, draw and loss.
 const RESULTS: usize = 3;
 
-/// The targets of a whole batch of positions.
+/// Targets of a whole batch of positions.
 ///
 /// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1
 /// without; `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
@@ -24,18 +24,18 @@ pub(crate) struct PositionTargets<'a> {
 }
 
 impl<'a> PositionTargets<'a> {
-    /// The targets of `batch`, which was checked.
+    /// Returns the targets of the checked `batch`.
     pub(crate) fn new(batch: &'a TrainingBatch, value_loss_weight: f64) -> Self {
         let policy_weight: f64 = batch.policy_weights.iter().map(|&weight| f64::from(weight)).sum();
         Self { batch, policy_weight: policy_weight.max(1.0), value_loss_weight }
     }
 
-    /// Those of all rows.
+    /// Returns the observations of all rows.
     pub(crate) fn observations(&self) -> &'a Observations {
         &self.batch.observations
     }
 
-    /// Adds the policy losses of rows, and replaces their logits `[rows, A]` by gradients.
+    /// Adds the policy losses of rows, and overwrites the logits `[rows, A]` with their gradient.
     pub(crate) fn policy(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Sums) {
         let TrainingBatch { policies, legal, policy_weights, .. } = self.batch;
         let actions = policies.len() / policy_weights.len();
@@ -55,8 +55,8 @@ impl<'a> PositionTargets<'a> {
         }
     }
 
-    /// Adds the value losses of rows, and replaces their logits `[rows, 3]` by gradients. Appends the distance of each
-    /// win − loss from its target to `errors`.
+    /// Adds the value losses of rows, and overwrites the logits `[rows, 3]` with their gradient. Appends the distance
+    /// of each win − loss from the target to `errors`.
     pub(crate) fn value(&self, rows: Range<usize>, logits: &mut [f32], sums: &mut Sums, errors: &mut Vec<f32>) {
         let positions = self.batch.policy_weights.len() as f64;
         for (row, logits) in rows.zip(logits.chunks_exact_mut(RESULTS)) {
@@ -74,7 +74,7 @@ impl<'a> PositionTargets<'a> {
     }
 }
 
-/// The distance of win − loss from its target, from 0 to 2.
+/// Returns the distance of win − loss from the target, from 0 to 2.
 fn value_error(logits: &[f32], wdl: &[f32]) -> f32 {
     let normaliser = log_sum(logits);
     let apart = |result: usize| (f64::from(logits[result]) - normaliser).exp() - f64::from(wdl[result]);
@@ -91,7 +91,7 @@ mod tests {
     const POLICY: [f32; 6] = [0.0, 1.0, 9.0, 5.0, -5.0, 0.0];
     const VALUE: [f32; 6] = [2.0, 0.0, 0.0, 0.0, 0.0, 1.0];
 
-    /// Two positions with three actions; the second has no policy target, the first may not play action 2.
+    /// Two positions with three actions; the second has no policy target, and action 2 is illegal in the first.
     fn batch() -> TrainingBatch {
         TrainingBatch {
             policies: vec![0.25, 0.75, 0.0, 0.0, 0.0, 0.0],
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// The losses with these logits, their gradients, and the value errors.
+    /// Returns the losses for these logits, the gradients, and the value errors.
     fn losses(batch: &TrainingBatch, policy: [f32; 6], value: [f32; 6]) -> (Sums, Vec<f32>, Vec<f32>) {
         let (mut policy, mut value) = (policy, value);
         let (mut sums, mut errors) = (Sums::default(), Vec::new());

@@ -1,5 +1,5 @@
-//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0
-//! they are those of an AlphaZero network of returns.
+//! Losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0 they
+//! are the losses of an AlphaZero network of returns.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use weights::{Architecture, Model};
 use super::{LossWeights, Sums, categorical, cross_entropy, greatest};
 use crate::graph::Observation;
 
-/// A root value counts as accurate up to this share of one more than its target's size.
+/// A root value counts as accurate within this share of `1 + |target|`.
 const ACCURATE: f64 = 0.1;
-/// The least norm that a projection is divided by.
+/// Minimum norm in the division of a projection.
 const NORM_MIN: f64 = 1e-5;
 
-/// The targets of a whole batch, and its observations.
+/// Targets of a whole batch, with the observations.
 ///
 /// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the batch:
 ///
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions and
-/// `policy_weight = max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
-/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
-/// state that its action was taken in, and so has a value prefix u, which it follows last.
+/// `policy_weight = max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥
+/// 1, `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H. A reward has the value weight
+/// of the state before the action, and so has a value prefix u, which ends with that reward.
 #[derive(Debug)]
 pub(crate) struct UnrolledTargets<'a> {
     batch: &'a UnrolledBatch,
@@ -34,17 +34,17 @@ pub(crate) struct UnrolledTargets<'a> {
     weights: LossWeights,
 }
 
-/// Some rows of a step of a model with chance: their numbers, which their gradients replace.
+/// Inputs of the chance loss for a range of rows, which are overwritten with the gradients.
 #[derive(Debug)]
 pub(crate) struct ChanceRows<'a> {
     /// `[rows, M]`.
     pub(crate) logits: &'a mut [f32],
-    /// `[rows, M]`: the greatest names the code.
+    /// `[rows, M]`: the index of the largest number is the code.
     pub(crate) encodings: &'a mut [f32],
 }
 
 impl<'a> UnrolledTargets<'a> {
-    /// The targets of `batch`, which was checked.
+    /// Returns the targets of the checked `batch`.
     pub(crate) fn new(architecture: &Architecture, batch: &'a UnrolledBatch, weights: LossWeights) -> Self {
         let states = batch.unroll_steps + 1;
         let share = |step: usize| step_share(step, batch.unroll_steps);
@@ -65,12 +65,12 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// The action of a row at a step, counted from 0.
+    /// Returns the action of a row at a step (0-based).
     pub(crate) fn action(&self, row: usize, step: usize) -> usize {
         usize::from(self.batch.actions[row * self.batch.unroll_steps + step])
     }
 
-    /// Where an observation of a row is: the observations, and its index among them.
+    /// Returns the observations that contain the observation of a row, and the index within them.
     pub(crate) fn observation(&self, row: usize, observation: Observation) -> (&'a Observations, usize) {
         match observation {
             Observation::Root => (&self.batch.observations, row),
@@ -78,7 +78,7 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds the policy losses of rows of step k, and replaces their logits `[rows, A]` by gradients.
+    /// Adds the policy losses of rows at step k, and overwrites the logits `[rows, A]` with their gradient.
     pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
         for (row, logits) in rows.zip(logits.chunks_exact_mut(self.actions)) {
             let state = self.state(row, step);
@@ -93,8 +93,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds the value losses of rows of step k, and replaces their logits `[rows, 2n + 1]` by gradients. At the roots
-    /// it appends the distance of each value from its target to `errors`, 0 without value target.
+    /// Adds the value losses of rows at step k, and overwrites the logits `[rows, 2n + 1]` with their gradient. At
+    /// the roots it appends the distance of each value from the target to `errors`, 0 without a value target.
     pub(crate) fn value(
         &self,
         rows: Range<usize>,
@@ -118,8 +118,7 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds the losses of the rewards of the actions of a step, counted from 0, and replaces their logits
-    /// `[rows, 2n + 1]` by gradients.
+    /// Adds the reward losses of a step (0-based), and overwrites the logits `[rows, 2n + 1]` with their gradient.
     pub(crate) fn reward(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
@@ -128,8 +127,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds the value losses of the afterstates of a step, counted from 0, and replaces their logits by gradients: the
-    /// afterstate of an action has the value target of the state that it was taken in (Antonoglou et al. 2022).
+    /// Adds the value losses of the afterstates of a step (0-based), and overwrites the logits with their gradient.
+    /// The afterstate of an action has the value target of the state before the action (Antonoglou et al. 2022).
     pub(crate) fn afterstate(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
@@ -139,8 +138,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c that the encoding e names and
-    /// the weight u of chance, and replaces logits and encodings by gradients; c has none.
+    /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c of the encoding e and the
+    /// chance weight u, and overwrites logits and encodings with the gradients; c has none.
     pub(crate) fn chance(&self, rows: Range<usize>, step: usize, chance: ChanceRows<'_>, sums: &mut Sums) {
         let codes = chance.logits.len() / rows.len();
         let of_rows = chance.logits.chunks_exact_mut(codes).zip(chance.encodings.chunks_exact_mut(codes));
@@ -159,8 +158,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds `Σᵢ rᵢ mᵢₖ (1 − cos(predicted, observed)) / (K B)` of a step with the weights m of next observations (Ye et
-    /// al. 2021, section 4.1), and replaces the predicted projections `[rows, units]` by gradients.
+    /// Adds `Σᵢ rᵢ mᵢₖ (1 − cos(predicted, observed)) / (K B)` of a step with the next-observation weights m (Ye et
+    /// al. 2021, section 4.1), and overwrites the predicted projections `[rows, units]` with the gradients.
     pub(crate) fn consistency(
         &self,
         rows: Range<usize>,
@@ -177,7 +176,7 @@ impl<'a> UnrolledTargets<'a> {
             let norm = dot(predicted, predicted).sqrt();
             let inverse = 1.0 / (norm.max(NORM_MIN) * dot(observed, observed).sqrt().max(NORM_MIN));
             let cosine = dot(predicted, observed) * inverse;
-            // A norm below the least one is a constant.
+            // A norm below the minimum counts as a constant.
             let along = if norm > NORM_MIN { cosine / (norm * norm) } else { 0.0 };
             sums.consistency += factor * (1.0 - cosine);
             let factor = factor * self.weights.consistency;
@@ -188,23 +187,23 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// The index of the state of a row at step k.
+    /// Returns the state index of a row at step k.
     fn state(&self, row: usize, step: usize) -> usize {
         row * (self.batch.unroll_steps + 1) + step
     }
 
-    /// `sₖ rᵢ`.
+    /// Returns `sₖ rᵢ`.
     fn share(&self, row: usize, step: usize) -> f64 {
         let importance = self.batch.importance.get(row).map_or(1.0, |&importance| f64::from(importance));
         step_share(step, self.batch.unroll_steps) * importance
     }
 
-    /// The factor of a loss after an action, whose weight is among `weights` with `stride` for each row.
+    /// Returns the multiplier of a loss after an action; `weights` has `stride` entries per row.
     fn after_action(&self, row: usize, step: usize, weights: &[f32], stride: usize) -> f64 {
         self.share(row, step + 1) * f64::from(weights[row * stride + step]) / self.positions as f64
     }
 
-    /// Each row with its logits.
+    /// Iterates over rows with their logits.
     fn by_row<'b>(
         &self,
         rows: Range<usize>,
@@ -215,12 +214,13 @@ impl<'a> UnrolledTargets<'a> {
     }
 }
 
-/// s: the share of a step in a loss.
+/// Returns s, the share of a step in a loss.
 fn step_share(step: usize, steps: usize) -> f64 {
     if step == 0 { 1.0 } else { 1.0 / steps as f64 }
 }
 
-/// The sums of the rewards `[B, K]` since the memory was last empty, `[B, K]` (Ye et al. 2021, section 4.2).
+/// Returns the reward sums since the memory was last reset, from rewards `[B, K]` to `[B, K]` (Ye et al. 2021,
+/// section 4.2).
 fn value_prefixes(rewards: &[f32], steps: usize) -> Vec<f32> {
     let parts = rewards.chunks(steps.max(1)).flat_map(|row| row.chunks(PREFIX_HORIZON));
     let sums = parts.flat_map(|part| {

@@ -5,7 +5,7 @@ use network::{AttentionBlock, GROUP_CHANNELS, Layer, NORM_EPSILON, Role};
 use super::{Network, Variable};
 
 impl Network {
-    /// Subtracts the mean of some numbers and divides by their deviation.
+    /// Subtracts the mean and divides by the standard deviation.
     fn standardise(&mut self, numbers: &[Variable]) -> Vec<Variable> {
         let share = 1.0 / numbers.len() as f64;
         let mean = self.graph.sum(numbers.iter().map(|&x| (x, share)));
@@ -19,20 +19,20 @@ impl Network {
         distances.into_iter().map(|distance| self.graph.products(&[(distance, inverse)])).collect()
     }
 
-    /// `γ x + β` of a channel.
+    /// Returns `γ x + β` of a channel.
     fn scaled(&mut self, layer: &Layer, channel: usize, x: Variable) -> Variable {
         let [scale, shift] = [Role::NormScale, Role::NormShift].map(|role| self.parameter(layer, role, channel));
         let product = self.graph.products(&[(x, scale)]);
         self.graph.sum([(product, 1.0), (shift, 1.0)])
     }
 
-    /// Layer norm of a cell `[C]`.
+    /// Applies layer norm to a cell `[C]`.
     pub(super) fn layer_norm(&mut self, layer: &Layer, cell: &[Variable]) -> Vec<Variable> {
         let numbers = self.standardise(cell);
         numbers.into_iter().enumerate().map(|(channel, x)| self.scaled(layer, channel, x)).collect()
     }
 
-    /// Group norm of the cells of a position, `[cells][C]`.
+    /// Applies group norm to the cells of a position, `[cells][C]`.
     pub(super) fn group_norm(&mut self, layer: &Layer, cells: &mut [Vec<Variable>]) {
         for first in (0..layer.outputs).step_by(GROUP_CHANNELS) {
             let channels = first..first + GROUP_CHANNELS;
@@ -46,7 +46,7 @@ impl Network {
         }
     }
 
-    /// An attention block of the cells of a position, `[cells][C]`.
+    /// Applies an attention block to the cells of a position, `[cells][C]`.
     pub(super) fn attention(&mut self, block: &AttentionBlock, x: &mut [Vec<Variable>]) {
         let (cells, channels, heads) = (x.len(), block.output.inputs, block.heads());
         let of_head = channels / heads;
@@ -80,7 +80,7 @@ impl Network {
         self.add_linear(&block.feed_forward, &hidden, x);
     }
 
-    /// Layer norm and a matrix of each cell.
+    /// Applies layer norm and a matrix to each cell.
     fn pre_normed(&mut self, layer: &Layer, cells: &[Vec<Variable>]) -> Vec<Vec<Variable>> {
         let of_cell = |cell: &Vec<Variable>| {
             let normed = self.layer_norm(layer, cell);

@@ -1,4 +1,4 @@
-//! The unroll of a network of latent states by definition.
+//! Unroll of a network of latent states, by definition.
 
 use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk};
 use training::{ModelLayers, Numbers, UnrolledBatch};
@@ -6,19 +6,19 @@ use weights::Architecture;
 
 use super::{Maps, Network, Variable};
 
-/// The results of a training step on an unrolled batch by definition.
+/// Results of a training step on an unrolled batch, by definition.
 pub(crate) struct UnrolledReference {
     /// Policy, value, reward, consistency and chance.
     pub(crate) losses: [f64; 5],
-    /// The gradient of the total, `[P]`.
+    /// Gradient of the total, `[P]`.
     pub(crate) gradient: Vec<f64>,
-    /// The running statistics after it, `[S]`.
+    /// Running statistics after the step, `[S]`.
     pub(crate) statistics: Vec<f64>,
-    /// Distances of root values from their targets, `[B]`.
+    /// Distances of root values from the targets, `[B]`.
     pub(crate) value_errors: Vec<f64>,
 }
 
-/// Terms of each loss, with their factors.
+/// Terms of each loss, with multipliers.
 #[derive(Default)]
 struct Terms([Vec<(Variable, f64)>; 5]);
 
@@ -30,7 +30,7 @@ struct Unroll<'a> {
     terms: Terms,
 }
 
-/// Computes losses and gradients of a batch; `weights` are the factors of the value loss and the consistency loss.
+/// Computes the losses and gradients of a batch; `weights` are for the value loss and the consistency loss.
 pub(crate) fn unrolled_reference(
     architecture: &Architecture,
     layers: &ModelLayers,
@@ -70,7 +70,7 @@ impl Unroll<'_> {
         self.batch.policy_weights.len() / (self.steps() + 1)
     }
 
-    /// `sₖ rᵢ`.
+    /// Returns `sₖ rᵢ`.
     fn share(&self, row: usize, step: usize) -> f64 {
         let importance = self.batch.importance.get(row).map_or(1.0, |&importance| f64::from(importance));
         if step == 0 { importance } else { importance / self.steps() as f64 }
@@ -295,7 +295,7 @@ impl Unroll<'_> {
         actions.map(one_hot).collect()
     }
 
-    /// A state of which half of the gradient flows back.
+    /// Returns copies of states that pass half of the gradient back.
     fn entering(&mut self, states: &Maps) -> Maps {
         let mut entered = states.clone();
         for x in entered.iter_mut().flatten().flatten() {
@@ -390,7 +390,7 @@ impl Unroll<'_> {
         y.into_iter().map(|y| self.network.graph.relu(y)).collect()
     }
 
-    /// A matrix and layer norm.
+    /// Applies a matrix and layer norm.
     fn layer_norm(&mut self, layer: &Layer, x: &[Variable]) -> Vec<Variable> {
         let network = &mut self.network;
         let place = network.place(layer, Role::Linear);

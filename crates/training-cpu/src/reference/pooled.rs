@@ -5,7 +5,7 @@ use network::{HeadKind, Layers};
 use super::{Network, Variable};
 
 impl Network {
-    /// The policy logits of a position from the features of a head, `[cells][C]`.
+    /// Returns the policy logits of a position from the features of a head, `[cells][C]`.
     pub(super) fn policy_logits(
         &mut self,
         heads: HeadKind,
@@ -26,7 +26,7 @@ impl Network {
         logits
     }
 
-    /// The inputs of the hidden units of the value, from the features of a head, `[cells][C]`.
+    /// Returns the inputs of the hidden value units from head features `[cells][C]`.
     pub(super) fn value_inputs(&mut self, heads: HeadKind, features: &[Vec<Variable>]) -> Vec<Variable> {
         match heads {
             HeadKind::Flattened => features.concat(),
@@ -34,7 +34,7 @@ impl Network {
         }
     }
 
-    /// Means, scaled means and maxima of channels, `[cells][C]` to `[3C]`.
+    /// Returns means, scaled means and maxima of channels, `[cells][C]` to `[3C]`.
     fn pooled(&mut self, features: &[Vec<Variable>]) -> Vec<Variable> {
         let cells = features.len() as f64;
         let scale = (cells.sqrt() - 14.0) / 10.0;

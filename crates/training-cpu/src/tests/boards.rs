@@ -1,4 +1,4 @@
-//! One network that is trained on several boards.
+//! One network trained on several boards.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ fn still() -> Instant {
     Instant::now()
 }
 
-/// Boards of one network with global pooling, the first of which is its own.
+/// Boards of one network with global pooling; the first is the network's own.
 fn boards() -> [Architecture; 3] {
     [[3, 4], [5, 2], [4, 4]].map(|board| Architecture {
         global_pooling: 3,
@@ -30,7 +30,7 @@ fn settings() -> TrainerSettings {
     TrainerSettings { warm_up_steps: 0, decay: Decay::Constant, ..TrainerSettings::default() }
 }
 
-/// A trainer of all boards.
+/// A trainer for all boards.
 fn trainer(settings: TrainerSettings, threads: usize) -> Trainer {
     let [own, others @ ..] = boards();
     let mut trainer = Trainer::new(&own, settings, 1, threads).unwrap();
@@ -40,7 +40,7 @@ fn trainer(settings: TrainerSettings, threads: usize) -> Trainer {
     trainer
 }
 
-/// Positions of a board.
+/// Random positions on a board.
 fn of_board(board: usize, positions: usize, seed: u64) -> TrainingBatch {
     TrainingBatch { board, ..batch(&boards()[board], positions, seed) }
 }

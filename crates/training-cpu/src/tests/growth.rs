@@ -1,4 +1,4 @@
-//! Networks that grow: they compute what they did, and their training goes on.
+//! Networks that grow compute the same outputs and continue training.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn still() -> Instant {
     Instant::now()
 }
 
-/// Networks, and larger ones that they can become.
+/// Networks, each with a larger one that it can become.
 fn pairs() -> [[Architecture; 2]; 8] {
     let narrow = |activation| Design { activation, block: BlockKind::Bottleneck, ..Design::default() };
     let small = |design| Architecture { design, channels: 10, ..complete() };

@@ -20,12 +20,12 @@ pub(crate) fn plain(height: usize, width: usize) -> Architecture {
     }
 }
 
-/// An architecture with all optional parts and sizes that fill no register.
+/// An architecture with all optional parts, and sizes that fill no register.
 pub(crate) fn complete() -> Architecture {
     Architecture { squeeze_excitation: 5, global_pooling: 3, channels: 11, blocks: 3, ..plain(3, 4) }
 }
 
-/// An architecture with all optional parts whose convolutions suit matrix tiles.
+/// An architecture with all optional parts and convolutions that suit matrix tiles.
 pub(crate) fn tiled() -> Architecture {
     Architecture { channels: 32, ..complete() }
 }
@@ -44,8 +44,8 @@ pub(crate) fn bottleneck(activation: Activation) -> Architecture {
     }
 }
 
-/// Networks with attention blocks, alone and behind residual ones, and with norms of single positions, which every
-/// option follows.
+/// Networks with attention blocks, alone and after residual blocks, and with norms of single positions, followed by
+/// every option.
 pub(crate) fn of_positions() -> Vec<Architecture> {
     let attention = |attention, attention_heads| Design { attention, attention_heads, ..Design::default() };
     let layer = Design { norm: NormKind::Layer, ..Design::default() };
@@ -63,7 +63,7 @@ pub(crate) fn of_positions() -> Vec<Architecture> {
     ]
 }
 
-/// A network with pooled heads on a board whose cells have `of_cell` actions each, beside `others`.
+/// A network with pooled heads, `of_cell` actions per cell of the board and `others` more.
 pub(crate) fn pooled([height, width]: [usize; 2], of_cell: usize, others: usize) -> Architecture {
     Architecture {
         game: format!("pooled-{height}x{width}"),
@@ -74,8 +74,8 @@ pub(crate) fn pooled([height, width]: [usize; 2], of_cell: usize, others: usize)
     }
 }
 
-/// Networks with pooled heads, with and without options, with one action of each cell or more and with or without
-/// others. In the last one convolutions, attention and hidden units suit matrix tiles.
+/// Networks with pooled heads, with and without options, with one or more actions per cell, and with and without
+/// further actions. In the last network convolutions, attention and hidden units suit matrix tiles.
 pub(crate) fn pooled_heads() -> Vec<Architecture> {
     let wide = pooled([4, 3], 1, 1);
     let design = Design { attention: 1, attention_heads: 2, norm: NormKind::Layer, ..wide.design };
@@ -83,7 +83,7 @@ pub(crate) fn pooled_heads() -> Vec<Architecture> {
     vec![
         pooled([2, 5], 1, 0),
         Architecture { blocks: 0, ..pooled([3, 1], 3, 1) },
-        // As many actions of each cell as in chess.
+        // The same number of actions per cell as in chess.
         pooled([3, 2], 73, 0),
         Architecture { design: Design { activation: Activation::Mish, ..complete.design }, ..complete },
         Architecture { channels: 32, ..wide.clone() },
@@ -91,7 +91,7 @@ pub(crate) fn pooled_heads() -> Vec<Architecture> {
     ]
 }
 
-/// Random positions: some actions are illegal, the last position has no policy target, planes hold any numbers.
+/// Random positions: some actions are illegal, the last position has no policy target, planes hold arbitrary numbers.
 pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let &Architecture { planes, height, width, actions, .. } = architecture;
@@ -110,7 +110,7 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
     batch
 }
 
-/// Numbers with norms that differ from those of a new network, whose outputs of pooling and excitation are large.
+/// Parameters with trained-looking norms and large outputs of pooling and excitation.
 pub(crate) fn numbers(layout: &Layout, seed: u64) -> Numbers {
     let mut numbers = Numbers::initial(layout, seed);
     let weights = layout.decayed();
@@ -121,13 +121,13 @@ pub(crate) fn numbers(layout: &Layout, seed: u64) -> Numbers {
     numbers
 }
 
-/// An architecture of vectors.
+/// An architecture for vector observations.
 pub(crate) fn vectors() -> Architecture {
     Architecture { planes: 4, channels: 19, blocks: 2, ..plain(1, 1) }
 }
 
-/// Random positions and steps: some states have no policy target, some no value target, and the last position has
-/// ended.
+/// Random positions and steps: every fifth state has no policy target and every fourth no value target; every third
+/// next observation and every sixth chance event have no weight.
 pub(crate) fn unrolled(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let &Architecture { planes, height, width, actions, .. } = architecture;

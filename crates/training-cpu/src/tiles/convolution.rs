@@ -11,16 +11,16 @@ use crate::shape::Shape;
 use crate::stored::{Stored, StoredMut};
 use crate::vector::{Task, Vector};
 
-/// Tiles of outputs that are multiplied together.
+/// Output tiles multiplied together.
 const GROUPS: usize = 2;
-/// Outputs of a panel.
+/// Outputs per panel.
 const PANEL: usize = GROUPS * LANES;
-/// The most tiles of rows that are multiplied together: with two tiles of weights, seven loads serve six products.
+/// Maximum row tiles multiplied together: with two tiles of weights, seven loads serve six products.
 const TOGETHER: usize = 3;
-/// Float32 of the sums that are computed together, `[tile of rows, 16, 32]`.
+/// float32 sums computed together, `[tile of rows, 16, 32]`.
 const SUMS: usize = TOGETHER * LANES * PANEL;
 
-/// The weights of a convolution in the order in which tiles multiply them:
+/// Weights of a convolution in multiplication order for tiles:
 /// `[panels of 32 outputs][taps][blocks of 32 inputs][2 tiles of outputs][16 pairs of inputs][16 outputs]`.
 #[derive(Debug)]
 pub(crate) struct Tiled {
@@ -30,7 +30,7 @@ pub(crate) struct Tiled {
     weights: Buffer,
 }
 
-/// Cells whose products on the board have the same taps, so that any of them can be multiplied together.
+/// Cells with the same on-board taps, which can therefore be multiplied together.
 #[derive(Debug)]
 struct Class {
     cells: Vec<usize>,
@@ -45,7 +45,7 @@ struct Tap {
 }
 
 thread_local! {
-    /// Inputs that lie in memory as float32.
+    /// Scratch: rounded copies of float32 inputs.
     static NARROWED: RefCell<Vec<bf16>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -67,12 +67,12 @@ impl Tiled {
         Self { shape, path, classes, weights: Buffer::zeros(shape.outputs * shape.taps() * shape.inputs / 2) }
     }
 
-    /// Its shape, with the cells of a 1×1 convolution as positions.
+    /// Returns the shape, with the cells of a 1×1 convolution as positions.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The bytes of the packed weights.
+    /// Returns the bytes of the packed weights.
     pub(crate) fn bytes(&self) -> usize {
         self.weights.bytes()
     }
@@ -82,13 +82,13 @@ impl Tiled {
         self.path.run(Pack { shape: self.shape, weights, packed: &mut self.weights });
     }
 
-    /// Packs weights `[in, taps, out]` of the convolution of whose input this one computes the gradient: taps are
-    /// mirrored.
+    /// Packs weights `[in, taps, out]` of the convolution to differentiate: this kernel computes the input gradient,
+    /// with mirrored taps.
     pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
         self.path.run(PackTransposed { shape: self.shape, weights, packed: &mut self.weights });
     }
 
-    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]` and for outputs in float32.
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, for float32 outputs only.
     ///
     /// # Panics
     /// If lengths do not fit.
@@ -96,7 +96,7 @@ impl Tiled {
         self.convolve_to(x, y, bias, None);
     }
 
-    /// Writes `y` as [`convolve`](Self::convolve) does and returns the moments of its outputs before they are rounded.
+    /// Writes `y` like [`convolve`](Self::convolve) and returns the moments of the outputs before rounding.
     pub(crate) fn convolve_measured(&self, x: Stored<'_>, y: StoredMut<'_>) -> Moments {
         let mut sums = Measured::zeros(self.shape.outputs);
         let rows = x.len() / self.shape.inputs;
@@ -205,20 +205,20 @@ impl Measured {
     }
 }
 
-/// The last operations on sums.
+/// Final operations on sums.
 trait Finish {
-    /// What rows of a panel leave.
+    /// State accumulated over the rows of a panel.
     type Panel<V: Vector>: Copy;
 
-    /// Begins a panel of 32 outputs.
+    /// Starts a panel of 32 outputs.
     unsafe fn begin<V: Vector>(&self, panel: usize) -> Self::Panel<V>;
-    /// Finishes a row of 32 sums, whose first output is the number `to` of all.
+    /// Finishes a row of 32 sums; `to` is the index of the first output in the tensor.
     unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize);
-    /// Ends a panel, which is one for tiles of sixteen rows and one for a broken tile.
+    /// Ends a panel. Tiles of sixteen rows and a partial tile have separate panels.
     unsafe fn end<V: Vector>(&mut self, panel: usize, of_panel: Self::Panel<V>);
 }
 
-/// Rounds outputs and, where it `MEASURES`, sums them and their squares.
+/// Rounds outputs and, if it `MEASURES`, accumulates sums and sums of squares.
 struct IntoBf16<'a, const MEASURES: bool> {
     y: &'a mut [bf16],
     measured: &'a mut Measured,
@@ -235,7 +235,7 @@ impl<const MEASURES: bool> Finish for IntoBf16<'_, MEASURES> {
 
     #[inline(always)]
     unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize) {
-        // SAFETY: the caller fulfils the contract of this function; a register of pairs is a row of 32 bfloat16.
+        // SAFETY: the caller fulfils the contract of this function; a register of pairs holds a row, 32 bfloat16.
         unsafe {
             let outputs = [V::load(sums), V::load(sums.add(LANES))];
             V::store(V::pair_adjacent(outputs[0], outputs[1]), self.y.as_mut_ptr().add(to).cast());
@@ -302,25 +302,25 @@ impl Finish for IntoF32<'_> {
     unsafe fn end<V: Vector>(&mut self, _: usize, _: Self::Panel<V>) {}
 }
 
-/// A tile of rows: the numbers of the first input and the first output of its first row among all.
+/// Place of a row tile: indices of the first row's first input and first output.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     x: usize,
     y: usize,
 }
 
-/// Sums that are stored and wait for the last operations, while the next ones are computed: the matrix unit and the
-/// vector unit work side by side.
+/// Stored sums that wait for the final operations while the next sums are computed: the matrix unit and the vector
+/// unit work side by side.
 struct Waiting {
     places: [Place; TOGETHER],
     count: usize,
-    /// The index of the next rows, in units of [`FOUR`].
+    /// Index of the next rows, in units of [`FOUR`].
     next: usize,
 }
 
-/// Rows that are finished at once.
+/// Rows finished at once.
 const FOUR: usize = 4;
-/// The groups of so many rows of all tiles that are multiplied together.
+/// Groups of [`FOUR`] rows in all tiles that are multiplied together.
 const FOURS: usize = TOGETHER * LANES / FOUR;
 
 struct Convolve<'a, F> {
@@ -346,11 +346,11 @@ impl<F: Finish> Task for Convolve<'_, F> {
                 continue;
             }
             let mut of_tiles = [LANES as u8; 8];
-            // Tiles of sums and of rows; that of weights is the last one.
+            // Tiles of sums and of rows; the last tile holds weights.
             of_tiles[..7].fill(rows as u8);
             of_tiles[WEIGHTS] = LANES as u8;
-            // SAFETY: the path has tiles; places and lengths were checked by `convolve_to`: a tile of rows reads and
-            // writes cells of positions of the batch alone, and weights of its panel.
+            // SAFETY: the path has tiles; places and lengths were checked by `convolve_to`: a row tile only reads and
+            // writes cells of positions in the batch, and weights of the panel.
             unsafe {
                 let _unit = Unit::new(of_tiles);
                 for panel in 0..panels {
@@ -384,8 +384,8 @@ impl<F: Finish> Task for Convolve<'_, F> {
     }
 }
 
-/// The number of tiles to take next: three, but two twice instead of a single one at the end, which would have to wait
-/// for each of its products.
+/// Returns the number of tiles to take next: three, but twice two rather than three and a single last one, which
+/// would have to wait for each product.
 fn together(left: usize) -> usize {
     match left {
         2 | 4 => 2,
@@ -393,25 +393,25 @@ fn together(left: usize) -> usize {
     }
 }
 
-/// The tile of weights.
+/// Index of the weight tile.
 const WEIGHTS: usize = 7;
 
-/// The state of a panel.
+/// State of a panel.
 struct Kernel<V: Vector, F: Finish> {
     x: *const bf16,
-    /// Those of the panel.
+    /// Weights of the panel.
     weights: *const f32,
     inputs: usize,
-    /// Bytes from row to row of the inputs.
+    /// Bytes between input rows.
     stride: usize,
-    /// Numbers from row to row of the outputs.
+    /// Numbers between output rows.
     y_stride: usize,
     /// Rows of a tile.
     rows: usize,
     index: usize,
     of_panel: F::Panel<V>,
     waiting: Waiting,
-    /// Those that are computed and those that wait.
+    /// Sums being computed and waiting sums.
     sums: [Sums; 2],
     current: usize,
 }
@@ -439,7 +439,7 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
         }
     }
 
-    /// Computes the sums of a few tiles of rows, and meanwhile finishes those that wait.
+    /// Computes the sums of a few row tiles, and meanwhile finishes the waiting sums.
     #[inline(always)]
     unsafe fn tiles<const TILES: usize>(&mut self, taps: &[Tap], places: [Place; TILES], finish: &mut F) {
         let segments = taps.len() * self.inputs / PAIRED;
@@ -470,7 +470,7 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
         }
     }
 
-    /// Finishes up to four times `fours` rows of the sums that wait.
+    /// Finishes up to four times `fours` rows of the waiting sums.
     #[inline(always)]
     unsafe fn finish(&mut self, fours: usize, finish: &mut F) {
         let sums = self.sums[1 - self.current].0.as_ptr();
@@ -491,7 +491,7 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
         }
     }
 
-    /// Finishes what waits.
+    /// Finishes all waiting sums.
     #[inline(always)]
     unsafe fn end(mut self, finish: &mut F) {
         // SAFETY: the caller fulfils the contract of this function.
@@ -502,12 +502,12 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
     }
 }
 
-/// Segments that are multiplied, if there are enough of them, before the sums that wait are finished: these cannot be
-/// read until they have been stored, and instructions that wait for them would block products.
+/// Segments multiplied, if there are enough, before the waiting sums are finished: these cannot be read until they
+/// have been stored, and instructions that wait for them would block products.
 const SETTLING: usize = 4;
 
-/// Adds to the sums `[tile of rows, tile of outputs]` the products of 32 inputs of one to three tiles of rows, `stride`
-/// bytes apart, and two tiles of weights.
+/// Adds to the sums `[tile of rows, tile of outputs]` the products over 32 inputs: one to three row tiles, with rows
+/// `stride` bytes apart, times two weight tiles.
 #[inline(always)]
 unsafe fn multiply<const TILES: usize>(rows: [*const bf16; TILES], stride: usize, weights: *const f32) {
     // SAFETY: the caller fulfils the contract of this function.

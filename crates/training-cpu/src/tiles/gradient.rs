@@ -1,10 +1,10 @@
-//! Gradients of weights, whose products sum over the batch. For each pair of a cell and its neighbour under a tap, a
+//! Weight gradients, with products that sum over the batch. For each pair of a cell and the neighbour under a tap, a
 //! tile of sixteen outputs by thirty-two positions times a tile of thirty-two positions by sixteen inputs is added to
 //! sixteen by sixteen sums. Pairs outside the board are left out, and a shift by a tap only selects another tile.
 //!
-//! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that operands
-//! are read from the second-level cache. Sums are kept in memory from band to band. Cells of a 1×1 convolution are
-//! positions, and blocks of these take the place of the cells of a row.
+//! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that
+//! operands are read from the second-level cache. Sums stay in memory between bands. In a 1×1 convolution cells are
+//! positions, and blocks of positions replace the cells of a row.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -22,29 +22,28 @@ use crate::Path;
 use crate::shape::{Shape, evenly};
 use crate::stored::Stored;
 
-/// Positions of a tile.
+/// Positions per tile.
 const BLOCK: usize = PAIRED;
-/// Tiles of outputs that are multiplied together.
+/// Output tiles multiplied together.
 const TOGETHER: usize = 2;
-/// Outputs of a part.
+/// Outputs per part.
 const OUTPUTS: usize = TOGETHER * LANES;
 /// Taps along a side of the largest kernel.
 const SIDE: usize = 3;
-/// Sums that are added to together, `[tile of outputs, tap of a row]`.
+/// Sums accumulated together, `[tile of outputs, tap of a row]`.
 const GROUP: usize = TOGETHER * SIDE;
-/// Tiles of packed operands that the second-level cache, of 2 MiB, holds beside the sums that are loaded and stored.
+/// Packed operand tiles that fit the second-level cache of 2 MiB, next to the sums being loaded and stored.
 const CACHED: usize = 1280;
-/// Blocks of positions that take the place of a row of cells.
+/// Blocks of positions that replace a row of cells.
 const BLOCKS: usize = 16;
-/// Parts of a gradient: more than there are threads, and few enough for their sums to be added quickly.
+/// Parts of a gradient: more than there are threads, and few enough to sum the parts quickly.
 const PARTS: usize = 16;
-/// The fewest positions, and the fewest cells, of a part, so that adding its sums to those of all parts takes little of
-/// its time.
+/// Minimum positions and minimum cells of a part: adding up the sums must take little time in comparison.
 const POSITIONS_MIN: usize = 64;
 const CELLS_MIN: usize = 512;
 
-/// The gradient of the weights of a convolution that [suits](super::suits) tiles, split into parts that threads
-/// compute. The parts depend on the shape and the number of positions alone.
+/// Weight gradient of a convolution that [suits](super::suits) tiles, split into parts for threads. The parts depend
+/// on the shape and the number of positions alone.
 #[derive(Debug)]
 pub(crate) struct TiledGradient {
     shape: Shape,
@@ -52,15 +51,15 @@ pub(crate) struct TiledGradient {
     chunks: Vec<Range<usize>>,
 }
 
-/// Sums of the products of some positions for some output channels.
+/// Sums of products for ranges of positions and output channels.
 #[derive(Debug)]
 pub(crate) struct TiledPart<'a> {
     gradient: &'a TiledGradient,
-    /// Of the positions, `[positions, H, W, in]`.
+    /// Inputs of the positions, `[positions, H, W, in]`.
     x: Stored<'a>,
-    /// The gradient of the outputs, `[positions, H, W, out]`.
+    /// Output gradient, `[positions, H, W, out]`.
     of_y: Stored<'a>,
-    /// The first of 32 outputs.
+    /// First of 32 outputs.
     output: usize,
     /// `[32, taps, in]`.
     sums: &'a mut [f32],
@@ -71,7 +70,7 @@ thread_local! {
 }
 
 impl TiledGradient {
-    /// Splits the gradient of a convolution of `positions` positions, which are cells where the kernel has one tap.
+    /// Splits the gradient of a convolution over `positions` positions; with one tap the positions are cells.
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let shape = shape.flattened();
         let most = (PARTS * OUTPUTS / shape.outputs).max(1);
@@ -86,12 +85,12 @@ impl TiledGradient {
         self.shape.outputs * self.shape.taps() * self.shape.inputs
     }
 
-    /// The room that the sums of all parts need.
+    /// Returns the length of the buffer for the sums of all parts.
     pub(crate) fn sums(&self) -> usize {
         self.chunks.len() * self.weights()
     }
 
-    /// The parts of the gradient for inputs `x` `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    /// Splits the gradient into parts, for inputs `x` `[B, H, W, in]` and output gradients `[B, H, W, out]`.
     ///
     /// # Panics
     /// If lengths do not fit.
@@ -114,7 +113,7 @@ impl TiledGradient {
         parts.collect()
     }
 
-    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    /// Adds the sums of all parts to the gradient of an output range, `[outputs, taps, in]`.
     pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
         let first = outputs.start * self.shape.taps() * self.shape.inputs;
         for sums in sums.chunks_exact(self.weights()) {
@@ -124,7 +123,7 @@ impl TiledGradient {
 }
 
 impl TiledPart<'_> {
-    /// Computes the sums.
+    /// Computes the sums of this part.
     pub(crate) fn compute(self) {
         let Self { gradient: &TiledGradient { shape, path, .. }, x, of_y, output, sums } = self;
         assert!(path.is_available(), "{path} is not available");
@@ -135,37 +134,37 @@ impl TiledPart<'_> {
     }
 }
 
-/// Buffers that a thread keeps from part to part.
+/// Buffers that a thread keeps between parts.
 #[derive(Debug, Default)]
 struct Workspace {
-    /// Operands that lie in memory as float32.
+    /// Rounded copies of float32 operands.
     narrowed: [Vec<bf16>; 2],
     tiles: Tiles,
 }
 
-/// The operands of a band of rows of a block of positions, and all sums.
+/// Operands for a band of rows and a block of positions, and all sums.
 #[derive(Debug, Default)]
 struct Tiles {
-    /// `[slot, tile of inputs, W]`; row y of the board is in slot y modulo the number of slots.
+    /// `[slot, tile of inputs, W]`; board row y is in slot y modulo the number of slots.
     inputs: Vec<Tile>,
     /// `[row of the band, W, 2]`.
     gradients: Vec<Tile>,
-    /// `[tile of inputs, row of taps]` of groups.
+    /// Groups, `[tile of inputs, row of taps]`.
     sums: Vec<[Tile; GROUP]>,
 }
 
-/// The blocks of a shape.
+/// Blocking of a shape.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     shape: Shape,
     input_tiles: usize,
-    /// Cells of a row, or blocks of positions that take their place.
+    /// Cells per row, or blocks of positions in place of cells.
     width: usize,
-    /// Positions from one block of rows to the next.
+    /// Positions between consecutive blocks.
     step: usize,
     /// Rows of a band.
     rows: usize,
-    /// Rows of the input that are kept: those of a band and one to each side, or the whole board.
+    /// Input rows kept: the rows of a band and one on each side, or the whole board.
     slots: usize,
 }
 
@@ -179,15 +178,15 @@ impl Plan {
         let fits = (CACHED / width).saturating_sub(2 * input_tiles) / (input_tiles + TOGETHER);
         // With bands of a single row, loading and storing sums costs more than exceeding the cache by a second row.
         let most = fits.max(2).min(shape.height);
-        // The bands get nearly equal heights.
+        // Bands have nearly equal heights.
         let rows = shape.height.div_ceil(shape.height.div_ceil(most));
         Self { shape, input_tiles, width, step: BLOCK, rows, slots: (rows + 2).min(shape.height) }
     }
 }
 
 impl Tiles {
-    /// Computes the gradient of the weights of 32 outputs, `[32, taps, in]`; lengths must fit the shape, and the CPU
-    /// must have tiles.
+    /// Computes the weight gradient of 32 outputs, `[32, taps, in]`; lengths must fit the shape, and the CPU must
+    /// have tiles.
     fn compute(&mut self, shape: Shape, x: &[bf16], of_y: &[bf16], output: usize, weights: &mut [f32]) {
         let plan = Plan::new(shape);
         let Shape { height, inputs, outputs, side, .. } = shape;
@@ -200,7 +199,7 @@ impl Tiles {
         let mut is_first = true;
         for first in (0..positions).step_by(plan.step) {
             let count = plan.step.min(positions - first);
-            // A row of blocks of positions ends with the last block.
+            // A row of position blocks ends with the last block.
             let width = if side == 1 { count.div_ceil(BLOCK) } else { plan.width };
             let mut packed = 0;
             for top in (0..height).step_by(plan.rows) {
@@ -230,7 +229,7 @@ impl Tiles {
         self.unpack(plan, weights);
     }
 
-    /// Adds the products of a band of rows to the sums, or sets them.
+    /// Adds the products of a band of rows to the sums, or sets the sums.
     fn multiply(&mut self, plan: Plan, width: usize, unit: &mut Multiplier, band: Range<usize>, is_first: bool) {
         let Self { inputs, gradients, sums } = self;
         let Shape { side, height, .. } = plan.shape;
@@ -245,7 +244,7 @@ impl Tiles {
             let on_board = border.saturating_sub(down)..(height + border - down).min(height);
             for row in band.start.max(on_board.start)..band.end.min(on_board.end) {
                 let slot = (row + down - border) % plan.slots;
-                // The row of tiles is as long as the packed ones of this block.
+                // The row of tiles has the packed length of this block.
                 let inputs = &inputs[(slot * plan.input_tiles * plan.width) + input_tile * width..][..width];
                 let gradients = &gradients[row % plan.rows * TOGETHER * plan.width..][..TOGETHER * width];
                 unit.multiply_row(side, gradients, inputs);
@@ -261,7 +260,7 @@ impl Tiles {
             let (down, column) = (index % side, index / side * LANES);
             for output in 0..OUTPUTS {
                 for right in 0..side {
-                    // The only tap of a row is the middle one.
+                    // A kernel row with a single tap uses the middle one.
                     let tile = output / LANES * SIDE + right + usize::from(side == 1);
                     let to = (output * side * side + down * side + right) * inputs + column;
                     weights[to..][..LANES].copy_from_slice(&group[tile].0[output % LANES].map(f32::from_bits));
@@ -271,27 +270,27 @@ impl Tiles {
     }
 }
 
-/// A row of cells, of a block of positions: channels last, positions far apart. It is packed into tiles of thirty-two
-/// positions and sixteen channels of a cell; one of the input has pairs of positions as rows and channels as words, one
-/// of the gradient has channels as rows.
+/// Cells in a row, over a block of positions: channels last, positions far apart. They are packed into tiles of
+/// thirty-two positions and sixteen channels of one cell. An input tile has pairs of positions as rows and channels
+/// as words; a gradient tile has channels as rows.
 struct Source<'a> {
-    /// The numbers from the row's first cell of the first position on.
+    /// Numbers starting at the row's first cell in the first position.
     numbers: &'a [bf16],
-    /// Positions of all blocks.
+    /// Positions in all blocks.
     positions: usize,
-    /// Numbers from one position to the next.
+    /// Numbers between positions.
     stride: usize,
-    /// Numbers from one cell to the next, or from one block of positions to the next.
+    /// Numbers between cells, or between blocks of positions.
     cell_stride: usize,
-    /// Positions from one cell to the next: none, or those of a block.
+    /// Positions between cells: 0, or the positions of a block.
     step: usize,
-    /// Those that are packed.
+    /// Channels to pack.
     channels: usize,
     width: usize,
 }
 
 impl<'a> Source<'a> {
-    /// A row of the board of a block of positions, of a tensor `[B, H, W, all]`.
+    /// Returns a board row in a block of positions, out of a tensor `[B, H, W, all]`.
     fn new(
         shape: Shape,
         tensor: &'a [bf16],
@@ -307,7 +306,7 @@ impl<'a> Source<'a> {
         Self { numbers, positions: positions.len(), stride, cell_stride, step, channels: channels.len(), width }
     }
 
-    /// Calls `pack` for each tile of channels of each cell: with the cell's column, the tile, the numbers from the
+    /// Calls `pack` for each channel tile of each cell, with the column of the cell, the tile, the numbers from the
     /// first position on, and the distance between positions.
     #[inline(always)]
     fn for_each(&self, mut pack: impl FnMut(usize, usize, &[bf16], usize)) {
@@ -324,7 +323,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A tile with zeros for the missing positions, `[32, 16]`.
+    /// Returns a tile with zeros for the missing positions, `[32, 16]`.
     fn padded(&self, start: usize, positions: usize) -> [bf16; BLOCK * LANES] {
         let mut padded = [bf16::ZERO; BLOCK * LANES];
         for (position, padded) in padded.chunks_exact_mut(LANES).take(positions).enumerate() {
@@ -334,13 +333,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Packs a row of the input, `[tile of channels, W]`.
+/// Packs an input row, `[tile of channels, W]`.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pack_inputs(source: &Source<'_>, tiles: &mut [Tile]) {
     source.for_each(|x, tile, numbers, stride| interleave(numbers, stride, &mut tiles[tile * source.width + x]));
 }
 
-/// Packs a row of the gradient, `[W, 2]`.
+/// Packs a gradient row, `[W, 2]`.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pack_gradients(source: &Source<'_>, tiles: &mut [Tile]) {
     source.for_each(|x, tile, numbers, stride| transpose(numbers, stride, &mut tiles[x * TOGETHER + tile]));
@@ -367,8 +366,8 @@ fn interleave(numbers: &[bf16], stride: usize, tile: &mut Tile) {
     }
 }
 
-/// Packs a tile with channels as rows: `[channel, position]`. Eight channels of positions eight apart are a register;
-/// three rounds of unpacking then make a register of each channel.
+/// Packs a tile with channels as rows: `[channel, position]`. Each register starts as eight channels at positions
+/// eight apart; three rounds of unpacking make one register per channel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {
@@ -403,7 +402,7 @@ fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {
     }
 }
 
-/// Sixteen rows of sixteen words: float32, or pairs of bfloat16 of neighbouring positions.
+/// Sixteen rows of sixteen words: float32, or pairs of bfloat16 from adjacent positions.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Tile([[u32; LANES]; LANES]);
@@ -412,8 +411,7 @@ impl Tile {
     const ZERO: Self = Self([[0; LANES]; LANES]);
 }
 
-/// The tiles of this thread: six of sums, `[2 tiles of outputs, taps of a row]`, and two through which the operands
-/// stream.
+/// This thread's tiles: six for sums, `[2 tiles of outputs, taps of a row]`, and two for streaming the operands.
 struct Multiplier(Unit);
 
 impl Multiplier {
@@ -471,7 +469,7 @@ impl Multiplier {
         }
     }
 
-    /// Adds the products of a row of the gradient, `[W, 2]`, and the row of the input under the kernel's row, `[W]`.
+    /// Adds the products of a gradient row, `[W, 2]`, and the input row under the kernel's row, `[W]`.
     ///
     /// # Panics
     /// If the lengths do not fit.
@@ -479,7 +477,7 @@ impl Multiplier {
     fn multiply_row(&mut self, side: usize, gradients: &[Tile], inputs: &[Tile]) {
         let width = inputs.len();
         assert!(width > 0 && gradients.len() == width * TOGETHER, "a row of tiles");
-        // SAFETY: cells lie inside the row, and so do those to their left and right where they are used.
+        // SAFETY: cells lie inside the row, and so do the left and right neighbours where they are used.
         unsafe {
             let at = |x: usize| (gradients.as_ptr().add(x * TOGETHER), inputs.as_ptr().add(x));
             if side == 1 || width == 1 {
@@ -494,11 +492,11 @@ impl Multiplier {
         }
     }
 
-    /// Multiplies one cell of the gradient with the cell of the input under the middle of the kernel and with its
-    /// neighbours on the board. Seven loads serve six products.
+    /// Multiplies one gradient cell with the input cell under the middle of the kernel and with the neighbours on the
+    /// board. Seven loads serve six products.
     ///
     /// # Safety
-    /// The tiles must be readable: two of the gradient, that of the input, and its neighbours.
+    /// The tiles must be readable: two of the gradient, one of the input, and the used neighbours.
     #[inline(always)]
     unsafe fn multiply_cell<const LEFT: bool, const RIGHT: bool>(
         &mut self,

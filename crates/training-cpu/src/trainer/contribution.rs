@@ -6,10 +6,11 @@ use super::{Computed, Trainer, refused};
 use crate::Error;
 
 impl Trainer {
-    /// Computes what a batch adds to a step of several learners, and changes nothing; measures its parts with `clock`.
+    /// Computes the contribution of a batch to a group's training step, without changing any state; measures the
+    /// parts with `clock`.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The same as [`queue`](Self::queue).
     pub fn contribute(
         &mut self,
         examples: &Examples,
@@ -29,11 +30,11 @@ impl Trainer {
         Contribution::nothing(self.gradient.len(), self.state.network.statistics.len())
     }
 
-    /// Takes the step whose contribution is the mean over learners: clip, optimiser, average. Trainers of the same
-    /// state that take the same mean have the same state again, bit for bit, with the same path.
+    /// Takes the step with the mean contribution over learners: clip, optimiser, average. Trainers with the same
+    /// state and path that take the same mean have the same state again, bit for bit.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then changed nothing.
+    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite; the step then changed nothing.
     pub fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
         debug_assert!(self.queued.is_empty(), "a step of several learners is computed from the state of all others");
         let mut laps = Laps::new(clock);

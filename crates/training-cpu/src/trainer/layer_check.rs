@@ -1,4 +1,4 @@
-//! The check of layers in an adaptive precision.
+//! Check of layers in an adaptive precision.
 
 use training::mixed_precision::{CHECK_INTERVAL, loses_too_much, relative_error};
 use training::{Examples, Laps, Precision};
@@ -8,20 +8,20 @@ use crate::Error;
 use crate::buffer::Store;
 
 impl Trainer {
-    /// Returns whether some steps check their layers.
+    /// Returns whether steps at intervals check their layers.
     pub(super) fn checks_layers(&self) -> bool {
         self.settings.is_adaptive && self.path.precision() != Precision::F32
     }
 
-    /// Has the next step compute the gradients of weights in float32 too, if it is one in [`CHECK_INTERVAL`].
+    /// Makes the next step also compute float32 weight gradients, if it is a multiple of [`CHECK_INTERVAL`].
     pub(super) fn begin_check_if_due(&mut self) {
         let is_due = self.checks_layers() && self.state.step.is_multiple_of(CHECK_INTERVAL);
         self.workshop.exact = is_due.then(|| vec![0.0; self.gradient.len()]);
     }
 
-    /// Takes a check that was begun in a pass of its own where values lie in memory as bfloat16, with float32 instead:
-    /// there the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step
-    /// itself is the check or none was begun.
+    /// Runs a pending check as a separate pass if values are stored as bfloat16, with float32 storage instead: then
+    /// the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step itself is
+    /// the check or no check is pending.
     pub(super) fn check_apart(&mut self, examples: &Examples) -> Result<Option<Vec<(String, f64)>>, Error> {
         if self.workshop.exact.is_none() {
             return Ok(None);
@@ -32,14 +32,14 @@ impl Trainer {
         }
         let computed = self.compute(examples, &mut Laps::none());
         self.model.graph(examples).choose_formats();
-        // The buffers are larger than those of steps.
+        // The buffers are larger than in steps.
         self.workshop.store = Store::default();
         let exact = self.workshop.exact.take();
         self.state.network.statistics = computed?.running;
         Ok(exact.map(|exact| self.layer_errors(&exact)))
     }
 
-    /// Has layers whose errors are too large multiply in float32 from the next step on.
+    /// Switches layers with too large an error to float32 products from the next step on.
     pub(super) fn end_check(&mut self, errors: Vec<(String, f64)>) {
         let float32_layers = &mut self.state.mixed.float32_layers;
         let before = float32_layers.len();
@@ -49,8 +49,8 @@ impl Trainer {
         }
     }
 
-    /// The relative error of each layer's gradient of weights from that in float32, of the same inputs and the same
-    /// gradients of outputs. That of a layer in float32 is 0.
+    /// Returns the relative error of each layer's weight gradient from float32, for the same inputs and the same
+    /// output gradients; 0 for a float32 layer.
     pub(super) fn layer_errors(&self, exact: &[f32]) -> Vec<(String, f64)> {
         let weights = self.model.layout().parameters.iter().filter(|entry| entry.tensor.role.is_weight());
         let error = |entry: &training::Entry| relative_error(&self.gradient[entry.range()], &exact[entry.range()]);
@@ -76,7 +76,7 @@ mod tests {
         Instant::now()
     }
 
-    /// A trainer in adaptive bfloat16; `None` where this CPU has no such products.
+    /// Returns a trainer in adaptive bfloat16; `None` if this CPU has no such products.
     #[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
     fn adaptive(architecture: &Architecture) -> Option<Trainer> {
         if Path::fastest(Precision::Bf16).is_none() {
@@ -95,7 +95,7 @@ mod tests {
         trainer.collect().unwrap().unwrap();
     }
 
-    /// The errors of the layers with a batch.
+    /// Returns the layer errors for a batch.
     fn errors(trainer: &mut Trainer, examples: &Examples) -> Vec<(String, f64)> {
         trainer.begin_check_if_due();
         if let Some(errors) = trainer.check_apart(examples).unwrap() {
@@ -137,7 +137,7 @@ mod tests {
         let Some(mut trainer) = adaptive(&architecture) else { return };
         let stated = trainer.memory(48, 0);
         let unchecked = Trainer::new(&architecture, settings(false), 1, 2).unwrap().memory(48, 0).activations;
-        // Values lie in memory as bfloat16 on matrix tiles alone, and then a check widens them.
+        // Values are stored as bfloat16 on matrix tiles alone, and a check then widens them.
         match trainer.path() {
             Path::Amx => assert!(stated.activations > unchecked),
             _ => assert_eq!(stated.activations, unchecked),
@@ -151,9 +151,9 @@ mod tests {
         assert!(20 * apart <= allocated, "{} stated, {allocated} allocated", stated.activations);
     }
 
-    /// Makes the tower end in numbers that are nearly constant: the last norm has a shift that is large beside what
-    /// differs between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind
-    /// their convolutions takes the constant away.
+    /// Makes the tower end in nearly constant numbers: the last norm has a shift so large compared with the
+    /// differences between positions that bfloat16 has no bit for them. The heads read the output, and the norm after
+    /// their convolutions removes the constant.
     fn plant(trainer: &mut Trainer, architecture: &Architecture) {
         let place = trainer.model.layout().parameter(&format!("block.{}.second.norm.bias", architecture.blocks - 1));
         trainer.state.network.parameters[place].fill(1000.0);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(names, ["policy", "value"], "{before:?}");
         assert!(trainer.float32_layers().values().all(|&error| error > GRADIENT_ERROR_MAX));
 
-        // A restored trainer computes them in float32, and one whose precision is not adaptive what it was asked for.
+        // A restored trainer computes them in float32; without adaptive precision it uses the configured one.
         let files = trainer.snapshot(training::Contents::All).files().unwrap();
         let restored = |is_adaptive| {
             let mut restored = Trainer::new(&architecture, settings(is_adaptive), 2, 1).unwrap();

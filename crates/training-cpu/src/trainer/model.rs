@@ -6,23 +6,23 @@ use weights::Architecture;
 use crate::graph::Graph;
 use crate::{Path, alphazero, latent};
 
-/// A network of any model and its graph on each board.
+/// A network of any model, with a graph for each board.
 #[derive(Debug)]
 pub(super) struct Model {
     boards: Boards,
-    /// Those of every board: no tensor of a network with several depends on it.
+    /// Layers of every board: in a network with several boards no tensor depends on the board.
     layers: ModelLayers,
     layout: Layout,
     path: Path,
     recompute: Recompute,
-    /// The places of weights that multiply in float32, whatever the path.
+    /// Ranges of weights with float32 products, whatever the path.
     float32_places: Vec<Range<usize>>,
-    /// Of each board the graph for the steps of its newest batch, and their number.
+    /// Graph and number of unroll steps of the latest batch on each board.
     graphs: Vec<Option<(usize, Graph)>>,
 }
 
 impl Model {
-    /// The network of `layers`.
+    /// Creates the network of `layers`.
     pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path, recompute: Recompute) -> Self {
         let (boards, layout) = (Boards::new(architecture.clone()), layers.layout());
         Self { boards, layout, layers, path, recompute, float32_places: Vec::new(), graphs: vec![None] }
@@ -35,12 +35,12 @@ impl Model {
         Ok(board)
     }
 
-    /// The number of boards.
+    /// Returns the number of boards.
     pub(super) fn boards(&self) -> usize {
         self.graphs.len()
     }
 
-    /// Has the weights of these layers, and of no others, multiply in float32.
+    /// Switches the weights of exactly these layers to float32 products.
     pub(super) fn multiply_in_float32<'a>(&mut self, layers: impl Iterator<Item = &'a String>) {
         let layers: Vec<&String> = layers.collect();
         let weights = self.layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
@@ -49,12 +49,12 @@ impl Model {
         self.graphs.fill_with(|| None);
     }
 
-    /// Its architecture on its own board.
+    /// Returns the architecture on board 0.
     pub(super) fn architecture(&self) -> &Architecture {
         self.boards.network()
     }
 
-    /// The places of its tensors.
+    /// Returns the places of all tensors.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -79,7 +79,7 @@ impl Model {
         }
     }
 
-    /// The graph for examples, which were checked.
+    /// Returns the graph for checked examples.
     pub(super) fn graph(&mut self, examples: &Examples) -> &mut Graph {
         let steps = match examples {
             Examples::Positions(_) => 0,
@@ -88,7 +88,7 @@ impl Model {
         self.unrolled(examples.board(), steps)
     }
 
-    /// The graph for a board and a number of steps: the one there is, unless its number differs.
+    /// Returns the graph for a board and a number of steps, rebuilt if the number has changed.
     pub(super) fn unrolled(&mut self, board: usize, steps: usize) -> &mut Graph {
         let graph = match self.graphs[board].take() {
             Some((of, graph)) if of == steps => graph,

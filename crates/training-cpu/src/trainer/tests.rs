@@ -53,7 +53,7 @@ fn training_reduces_the_losses_of_a_batch() {
             assert_eq!(trainer.step_count(), 61);
             after.total
         });
-        // A twentieth of what was learned: rounding of moments adds noise to steps.
+        // A twentieth of the improvement: rounding of moments adds noise to steps.
         assert!(after[1..].iter().all(|loss| (loss - after[0]).abs() < 0.05), "{optimiser:?}: {after:?}");
     }
 }
@@ -177,7 +177,7 @@ fn gradients_of_micro_batches_add_up_with_norms_of_their_own() {
     let apart = (split.total - joined.total).abs();
     assert!(apart > 0.0 && apart < 0.5 * joined.total, "{} and {}", split.total, joined.total);
 
-    // Equal halves have equal statistics: then the sum is that of the whole batch.
+    // Equal halves have equal statistics, so the sum matches the whole batch.
     let half = batch(&architecture, 4, 8);
     let twice = TrainingBatch {
         board: 0,
@@ -384,7 +384,7 @@ fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
     }
 }
 
-/// The sizes of `network.preset`, on the board of 9×9 with 82 actions.
+/// Sizes of `network.preset`, on a 9×9 board with 82 actions.
 fn presets() -> [Architecture; 5] {
     [[6, 96], [10, 128], [18, 192], [34, 256], [50, 320]].map(|[blocks, channels]| Architecture {
         blocks,

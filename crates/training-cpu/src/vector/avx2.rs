@@ -56,7 +56,7 @@ impl Vector for Avx2 {
     }
 }
 
-/// Computes `task` with these instructions.
+/// Runs `task` with these instructions.
 ///
 /// # Safety
 /// The CPU must have AVX2 and FMA.

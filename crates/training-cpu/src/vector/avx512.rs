@@ -56,7 +56,7 @@ impl Vector for Avx512 {
     }
 }
 
-/// Computes `task` with these instructions.
+/// Runs `task` with these instructions.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F, BW, VL and DQ.

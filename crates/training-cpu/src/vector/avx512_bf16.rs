@@ -10,7 +10,7 @@ use half::bf16;
 use super::avx512::Avx512;
 use super::{Task, Vector};
 
-/// AVX-512 with products of bfloat16, whose sums are float32. Everything but products is as in [`Avx512`].
+/// AVX-512 with bfloat16 products and float32 sums. Everything except products is as in [`Avx512`].
 pub(crate) struct Avx512Bf16;
 
 impl Vector for Avx512Bf16 {
@@ -107,7 +107,7 @@ impl Vector for Avx512Bf16 {
     }
 }
 
-/// The bfloat16 nearest to each value, in the lower half of its lane.
+/// Rounds each value to the nearest bfloat16, in the lower half of the lane.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -117,7 +117,7 @@ unsafe fn widened(values: __m512) -> __m512i {
     unsafe { _mm512_cvtepu16_epi32(transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(values))) }
 }
 
-/// Computes `task` with these instructions.
+/// Runs `task` with these instructions.
 ///
 /// # Safety
 /// The CPU must have AVX-512 F, BW, VL, DQ and BF16.

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use super::{Task, Vector};
 
-/// Plain Rust, which the compiler turns into the vectors that every CPU of the target has.
+/// Plain Rust, which the compiler turns into the baseline vectors of the target.
 pub(crate) struct Portable;
 
 impl Vector for Portable {
@@ -49,8 +49,8 @@ impl Vector for Portable {
     }
 }
 
-/// Computes `task`.
+/// Runs `task`.
 pub(crate) fn run<T: Task>(task: T) -> T::Output {
-    // SAFETY: plain Rust needs no instructions beyond those of the target.
+    // SAFETY: plain Rust needs no instructions beyond the target's baseline.
     unsafe { task.run::<Portable>() }
 }

@@ -21,7 +21,7 @@ fn state(trainer: &Trainer, settings: &TrainerSettings) -> State {
     State::read(trainer.model.layout(), settings.optimiser, settings.moments, &files).unwrap()
 }
 
-/// Positions that all have a policy target, so that losses of halves are halves of the losses.
+/// Positions with a policy target each, so that the loss of a half is half of the loss.
 fn positions(architecture: &Architecture, count: usize, seed: u64) -> TrainingBatch {
     let mut batch = batch(architecture, count, seed);
     batch.policy_weights.fill(1.0);
@@ -41,7 +41,7 @@ fn joined(batches: &[TrainingBatch]) -> TrainingBatch {
     TrainingBatch { observations: observations.into_iter().collect(), ..all }
 }
 
-/// The mean of the contributions of trainers of the same state, as each of them takes it.
+/// Returns the mean contribution of trainers with the same state, once per trainer.
 fn reduced(trainers: &mut [Trainer], batches: &[Examples]) -> Vec<Contributed> {
     let mut all: Vec<Contributed> = trainers
         .iter_mut()
@@ -69,7 +69,7 @@ fn learners_with_batches_of_b_step_as_one_that_accumulates_micro_batches_of_b() 
     const LEARNERS: usize = 3;
     const EACH: usize = 6;
     for architecture in [complete(), plain(3, 3)] {
-        // Gradient descent, whose step is linear in the gradient; one clips, the other does not.
+        // Gradient descent, with steps linear in the gradient; one clips, the other does not.
         for gradient_clip_norm in [1e9, 1e-2] {
             let (optimiser, ema_decay) = (Optimiser::Sgd { momentum: 0.9 }, 0.0);
             let settings = TrainerSettings { optimiser, ema_decay, gradient_clip_norm, ..settings() };
