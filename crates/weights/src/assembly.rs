@@ -9,45 +9,45 @@ pub struct Assembly {
     bytes: BytesMut,
 }
 
-/// The reason for which chunks cannot be assembled into a version.
+/// Reasons why chunks cannot be assembled into a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
-    /// The version is larger than the receiver accepts.
+    /// The version exceeds the size limit of the receiver.
     #[error("the version has {size_bytes} bytes, the limit is {limit_bytes}")]
     TooLarge {
-        /// The size in the manifest.
+        /// Size in the manifest.
         size_bytes: u64,
-        /// The limit of the receiver.
+        /// Limit of the receiver.
         limit_bytes: u64,
     },
-    /// The chunk does not begin where the previous one ended.
+    /// The chunk does not start where the previous one ended.
     #[error("a chunk begins at byte {got}, expected {expected}")]
     Offset {
-        /// The expected offset.
+        /// Expected offset.
         expected: u64,
-        /// The offset of the chunk.
+        /// Offset of the chunk.
         got: u64,
     },
-    /// There are more bytes than the size in the manifest.
+    /// The chunks hold more bytes than the manifest states.
     #[error("the chunks hold more than the {size_bytes} bytes of the manifest")]
     TooLong {
-        /// The size in the manifest.
+        /// Size in the manifest.
         size_bytes: u64,
     },
     /// The chunks end before the size in the manifest.
     #[error("the chunks end at byte {got} of {size_bytes}")]
     TooShort {
-        /// The number of bytes received.
+        /// Number of bytes received.
         got: u64,
-        /// The size in the manifest.
+        /// Size in the manifest.
         size_bytes: u64,
     },
-    /// All bytes were received, but their digest differs from the manifest's.
+    /// All bytes were received, but the digest differs from the manifest.
     #[error("the bytes have digest {got}, the manifest has {expected}")]
     WrongDigest {
-        /// The digest in the manifest.
+        /// Digest in the manifest.
         expected: Digest,
-        /// The digest of the received bytes.
+        /// Digest of the received bytes.
         got: Digest,
     },
 }
@@ -82,7 +82,7 @@ impl Assembly {
         self.next_offset() == self.manifest.size_bytes
     }
 
-    /// Adds the chunk that begins at `offset`.
+    /// Adds the chunk that starts at `offset`.
     ///
     /// # Errors
     /// [`AssemblyError::Offset`] and [`AssemblyError::TooLong`]; the chunks added so far are kept.

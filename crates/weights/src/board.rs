@@ -1,55 +1,55 @@
-//! The network of one board, evaluated on another: [`Architecture::on`].
+//! Evaluation of one board's network on another board: [`Architecture::on`].
 
 use crate::{Architecture, HeadKind, Manifest, Model};
 
-/// What a network sees of a game: the game with its board, the observation and the actions.
+/// Interface between a game and a network: the game with the board, the observation and the actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Board<'a> {
-    /// The name of the game, with its board: `go-9`.
+    /// Name of the game, with the board: `go-9`.
     pub game: &'a str,
-    /// The observation, `[C, H, W]`.
+    /// Observation shape, `[C, H, W]`.
     pub observation: [usize; 3],
     /// The number of actions.
     pub actions: usize,
 }
 
-/// The reason why a network cannot be evaluated on a board.
+/// Reasons why a network cannot be evaluated on a board.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OtherGame {
     /// The weights were trained for another game.
     #[error("the weights are for {weights}, not for {game}")]
     Name {
-        /// The game of the weights.
+        /// Game of the weights.
         weights: String,
-        /// The game played here.
+        /// Game played here.
         game: String,
     },
-    /// The weights were trained for another board of the game, and some of their tensors depend on it.
+    /// The weights were trained for another board of the game, and some tensors depend on the board.
     #[error("the weights are for {weights}, not for {game}: {reason}")]
     Board {
-        /// The game of the weights, with its board.
+        /// Game of the weights, with the board.
         weights: String,
-        /// The game played here, with its board.
+        /// Game played here, with the board.
         game: String,
-        /// What depends on the board.
+        /// Board-dependent part of the network.
         reason: OneBoard,
     },
     /// The network takes other observations or actions.
     #[error("the network takes [planes, height, width, actions] {takes:?}, {game} has {has:?}")]
     Shape {
-        /// The game played here.
+        /// Game played here.
         game: String,
-        /// The shape of the network.
+        /// Shape of the network.
         takes: [usize; 4],
-        /// The shape of the game.
+        /// Shape of the game.
         has: [usize; 4],
     },
 }
 
-/// The reason why a network is one of a single board.
+/// Reasons why a network fits a single board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OneBoard {
-    /// Heads cannot be pooled.
+    /// The model or the game does not allow pooled heads.
     #[error("only AlphaZero networks of games with an action for each cell can be of several boards")]
     Kind,
     /// The heads are flattened.
@@ -61,15 +61,15 @@ pub enum OneBoard {
 }
 
 impl Board<'_> {
-    /// Returns k, the number of actions of each cell, and m, the number of actions that belong to no cell: action
-    /// cell · k + i is the i-th of a cell, and the last m of all actions are the others.
+    /// Returns k, the number of actions per cell, and m, the number of actions that belong to no cell. Action cell ·
+    /// k + i is the i-th action of a cell; the last m actions belong to no cell.
     #[must_use]
     pub const fn actions_of_cells(self) -> [usize; 2] {
         let [_, height, width] = self.observation;
         actions_of_cells(self.actions, height * width)
     }
 
-    /// The name of the game without its board.
+    /// Returns the name of the game without the board.
     fn family(&self) -> &str {
         self.game.split_once('-').map_or(self.game, |(family, _)| family)
     }
@@ -83,18 +83,18 @@ const fn actions_of_cells(actions: usize, cells: usize) -> [usize; 2] {
 }
 
 impl Architecture {
-    /// Returns the board that the network was trained on last.
+    /// Returns the board of the latest training.
     #[must_use]
     pub fn board(&self) -> Board<'_> {
         let &Self { ref game, planes, height, width, actions, .. } = self;
         Board { game, observation: [planes, height, width], actions }
     }
 
-    /// Returns the architecture of the same tensors on a board of the same game. With [pooled](HeadKind::Pooled) heads
-    /// and without attention the tensors are those of every board; else the board must be the same.
+    /// Returns the architecture with the same tensors on another board of the same game. With
+    /// [pooled](HeadKind::Pooled) heads and without attention any board fits; otherwise the board must be the same.
     ///
     /// # Errors
-    /// [`OtherGame`].
+    /// [`OtherGame`] names the difference.
     pub fn on(&self, board: Board<'_>) -> Result<Self, OtherGame> {
         let own = self.board();
         let names = || (own.game.to_owned(), board.game.to_owned());
@@ -131,10 +131,10 @@ impl Architecture {
 }
 
 impl Manifest {
-    /// Returns the manifest of the same bytes on a board of the same game, as [`Architecture::on`].
+    /// Returns the manifest of the same bytes on another board of the same game, like [`Architecture::on`].
     ///
     /// # Errors
-    /// [`OtherGame`].
+    /// [`OtherGame`] names the difference.
     pub fn on(&self, board: Board<'_>) -> Result<Self, OtherGame> {
         Ok(Self { architecture: self.architecture.on(board)?, ..self.clone() })
     }

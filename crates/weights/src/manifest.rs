@@ -1,7 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// A weights version: the number of a publication, which grows by one with each publication of a run; 0 means no
-/// network.
+/// A weights version: a publication number that grows by one with each publication of a run; 0 means no network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WeightsVersion(pub u64);
@@ -24,7 +23,7 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The first 64 bits, as a key of caches within a process: two digests of one run do not share them by chance.
+    /// Returns the first 64 bits, as a cache key within a process: a chance collision within one run is negligible.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.0.iter().take(8).fold(0, |key, &byte| key << 8 | u64::from(byte))
@@ -63,92 +62,92 @@ impl From<Digest> for String {
     }
 }
 
-/// The shape of a network, which an evaluator needs to build it before it loads the weights.
+/// Shape of a network, from which an evaluator builds it before loading the weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
-    /// The name of the game that the network was trained for, as in its spec.
+    /// Name of the game that the network was trained for, as in the game's spec.
     pub game: String,
-    /// C: the number of planes of the observation.
+    /// C: planes of the observation.
     pub planes: usize,
-    /// H: the height of the observation.
+    /// H: height of the observation.
     pub height: usize,
-    /// W: the width of the observation.
+    /// W: width of the observation.
     pub width: usize,
-    /// A: the number of actions of the policy head.
+    /// A: actions of the policy head.
     pub actions: usize,
-    /// The number of channels of the residual tower.
+    /// Channels of the residual tower.
     pub channels: usize,
-    /// The number of residual blocks of the tower.
+    /// Residual blocks of the tower.
     pub blocks: usize,
-    /// S: the number of hidden units of the squeeze-and-excitation in every block (Hu et al. 2018); 0 for none.
+    /// S: hidden units of squeeze-and-excitation in every block (Hu et al. 2018); 0 for none.
     #[serde(default)]
     pub squeeze_excitation: usize,
-    /// G: the number of channels pooled over the board in every third block (Wu 2019, section 3.3); 0 for none. Less
-    /// than `channels`.
+    /// G: channels pooled over the board in every third block (Wu 2019, section 3.3); 0 for none. Less than
+    /// `channels`.
     #[serde(default)]
     pub global_pooling: usize,
-    /// What the layers of the tower are made of; a manifest that does not name it means the default.
+    /// Kinds of layers in the tower; a manifest without the field has the default design.
     #[serde(default, skip_serializing_if = "Design::is_default")]
     pub design: Design,
-    /// The model that the network implements.
+    /// Model that the network implements.
     #[serde(default)]
     pub model: Model,
 }
 
-/// The parts of a tower that are the same in all its layers, whatever their number and width.
+/// Kinds of layers that a whole tower shares, independent of depth and width.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Design {
-    /// The function behind the norms of convolutions, in the hidden layer of the value head, and in the feed-forward of
-    /// attention blocks.
+    /// Function after convolution norms, in the hidden layer of the value head, and in the feed-forward of attention
+    /// blocks.
     pub activation: Activation,
-    /// The convolutions of a block.
+    /// Convolutions of a block.
     pub block: BlockKind,
-    /// The norm behind every convolution.
+    /// Norm after every convolution.
     #[serde(skip_serializing_if = "is_default")]
     pub norm: NormKind,
-    /// The number of attention blocks behind the residual ones.
+    /// Number of attention blocks after the residual blocks.
     #[serde(skip_serializing_if = "is_default")]
     pub attention: usize,
-    /// The number of heads of each attention block, a divisor of the channels; 0 without attention blocks.
+    /// Heads of each attention block, a divisor of the channels; 0 without attention blocks.
     #[serde(skip_serializing_if = "is_default")]
     pub attention_heads: usize,
-    /// The layers of the policy head and of the value head.
+    /// Layers of the policy head and of the value head.
     #[serde(skip_serializing_if = "is_default")]
     pub heads: HeadKind,
 }
 
-/// Returns whether a part of a design is not written.
+/// Returns whether serialisation omits a part of a design.
 fn is_default<T: Default + PartialEq>(part: &T) -> bool {
     *part == T::default()
 }
 
 impl Design {
-    /// Returns whether it is that of networks whose manifest names none.
+    /// Returns whether the design is the default, which manifests omit.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The convolutions of a residual block of C channels.
+/// Convolutions of a residual block of C channels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockKind {
-    /// Two of 3×3 between C channels (He et al. 2016).
+    /// Two 3×3 convolutions between C channels (He et al. 2016).
     #[default]
     Residual,
-    /// One of 1×1 to C / 2 channels, two of 3×3 between these, one of 1×1 to C: the bottleneck of He et al. 2016 with
-    /// the width and the second 3×3 convolution of KataGo, since a block should see two cells far.
+    /// 1×1 to C / 2 channels, two 3×3 between C / 2, and 1×1 to C: the bottleneck of He et al. 2016 with the width
+    /// and the second 3×3 convolution of KataGo, since a block should see two cells far.
     Bottleneck,
 }
 
 impl BlockKind {
-    /// Every kind.
+    /// Every kind, in order of declaration.
     pub const ALL: [Self; 2] = [Self::Residual, Self::Bottleneck];
 
-    /// Returns its name in run files and manifests.
+    /// Returns the name in run files and manifests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -157,7 +156,7 @@ impl BlockKind {
         }
     }
 
-    /// Returns the channels of the 3×3 convolutions of a block of `channels`.
+    /// Returns the channels of the 3×3 convolutions in a block of `channels`.
     #[must_use]
     pub const fn inner_channels(self, channels: usize) -> usize {
         match self {
@@ -173,26 +172,26 @@ impl std::fmt::Display for BlockKind {
     }
 }
 
-/// The norm behind a convolution: `(y − μ) / √(σ² + ε) · γ + β` with γ and β of each channel.
+/// Norm after a convolution: `(y − μ) / √(σ² + ε) · γ + β` with γ and β per channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
-    /// Mean and variance of each channel over the batch in training, and running ones in evaluation (Ioffe and Szegedy
-    /// 2015).
+    /// Mean and variance of each channel: over the batch in training, running statistics in evaluation (Ioffe and
+    /// Szegedy 2015).
     #[default]
     Batch,
-    /// Mean and variance of each cell of a position over its channels (Ba et al. 2016, in the place that Liu et al.
-    /// 2022 give it in convolutional networks).
+    /// Mean and variance of each cell of a position, over the channels (Ba et al. 2016; placed in convolutional
+    /// networks as by Liu et al. 2022).
     Layer,
-    /// Mean and variance of each group of adjacent channels over all cells of a position (Wu and He 2018).
+    /// Mean and variance of each group of adjacent channels, over a position's cells (Wu and He 2018).
     Group,
 }
 
 impl NormKind {
-    /// Every kind.
+    /// Every kind, in order of declaration.
     pub const ALL: [Self; 3] = [Self::Batch, Self::Layer, Self::Group];
 
-    /// Returns its name in run files and manifests.
+    /// Returns the name in run files and manifests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -209,23 +208,23 @@ impl std::fmt::Display for NormKind {
     }
 }
 
-/// The layers of a head behind its 1×1 convolution.
+/// Layers of a head after the 1×1 convolution.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadKind {
-    /// A matrix of the features of all cells, as in AlphaZero: its size depends on the board.
+    /// A matrix over the features of all cells, as in AlphaZero: the size depends on the board.
     #[default]
     Flattened,
-    /// The actions of a cell from the features of that cell, the other actions and the value from features pooled over
-    /// the board, as the policy head of KataGo pools them (Wu 2019): no tensor depends on the board.
+    /// Actions of a cell from the features of that cell; all other actions and the value from features pooled over
+    /// the board, as in the policy head of KataGo (Wu 2019). No tensor depends on the board.
     Pooled,
 }
 
 impl HeadKind {
-    /// Every kind.
+    /// Every kind, in order of declaration.
     pub const ALL: [Self; 2] = [Self::Flattened, Self::Pooled];
 
-    /// Returns its name in run files and manifests.
+    /// Returns the name in run files and manifests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -241,7 +240,7 @@ impl std::fmt::Display for HeadKind {
     }
 }
 
-/// A function of one number, applied to every number of a feature map. All are 0 at 0 and grow like the identity.
+/// Activation function, applied to every number of a feature map. All are 0 at 0 and grow like the identity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -252,15 +251,15 @@ pub enum Activation {
     Mish,
     /// `x · sigmoid(x)` (Elfwing et al. 2018), also called swish.
     Silu,
-    /// `x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2` (Hendrycks and Gimpel 2016, their form with tanh).
+    /// `x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2` (Hendrycks and Gimpel 2016, tanh form).
     Gelu,
 }
 
 impl Activation {
-    /// Every activation.
+    /// Every activation, in order of declaration.
     pub const ALL: [Self; 4] = [Self::Relu, Self::Mish, Self::Silu, Self::Gelu];
 
-    /// Returns its name in run files and manifests.
+    /// Returns the name in run files and manifests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -278,14 +277,14 @@ impl std::fmt::Display for Activation {
     }
 }
 
-/// The model that a network implements, which determines its functions.
+/// Model that a network implements, which determines the network's functions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
-    /// Priors and win/draw/loss of a position whose rules are known: AlphaZero.
+    /// Priors and win/draw/loss of a position with known rules: AlphaZero.
     #[default]
     Alphazero,
-    /// Priors and the return of a position whose rules are known: AlphaZero in a game that is scored by its rewards.
+    /// Priors and the return of a position with known rules: AlphaZero in a game scored by rewards.
     AlphazeroReturns {
         /// n: returns are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
         support: usize,
@@ -309,8 +308,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Returns n, up to which values and rewards are categorical; `None` where values are those of wins, draws and
-    /// losses.
+    /// Returns n, the bound of categorical values and rewards; `None` if values predict win, draw and loss.
     #[must_use]
     pub const fn support(self) -> Option<usize> {
         match self {
@@ -330,7 +328,8 @@ impl Model {
         }
     }
 
-    /// Returns whether the model has dynamics, in which a search moves; without them it moves by the rules of the game.
+    /// Returns whether the model has dynamics, with which a search moves; without them it moves by the rules of the
+    /// game.
     #[must_use]
     pub const fn has_dynamics(self) -> bool {
         match self {
@@ -339,13 +338,13 @@ impl Model {
         }
     }
 
-    /// MuZero whose reward head predicts rewards.
+    /// Returns MuZero with a reward head that predicts rewards.
     #[must_use]
     pub const fn muzero(support: usize) -> Self {
         Self::Muzero { support, value_prefix: false }
     }
 
-    /// EfficientZero's form of MuZero, whose reward head predicts value prefixes.
+    /// Returns EfficientZero's form of MuZero, with a reward head that predicts value prefixes.
     #[must_use]
     pub const fn muzero_with_value_prefix(support: usize) -> Self {
         Self::Muzero { support, value_prefix: true }
@@ -356,15 +355,15 @@ impl Model {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The version.
+    /// Version number.
     pub version: WeightsVersion,
-    /// The training step after which the version was published.
+    /// Training step after which the version was published.
     pub training_step: u64,
-    /// The digest of the bytes.
+    /// Digest of the bytes.
     pub digest: Digest,
-    /// The number of bytes of the version.
+    /// Number of bytes.
     pub size_bytes: u64,
-    /// The architecture of the network.
+    /// Architecture of the network.
     pub architecture: Architecture,
 }
 
