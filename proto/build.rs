@@ -10,11 +10,11 @@ const FILES: [&str; 3] = [
     "zerofleet/weights/v1/weights.proto",
 ];
 
-/// The replay service, and its codec, which rejects inserts with unknown fields.
+/// The replay service, with a codec that rejects inserts with unknown fields.
 const REPLAY: &str = "zerofleet/replay/v1/replay.proto";
 const REPLAY_CODEC: &str = "crate::replay::canonical::CanonicalCodec";
 
-/// The service of the Open Inference Protocol, and its codec, which rejects requests with too many parts.
+/// The service of the Open Inference Protocol, with a codec that rejects requests with too many parts.
 const OPEN_INFERENCE: &str = "inference/grpc_service.proto";
 const OPEN_INFERENCE_CODEC: &str = "crate::open_inference::PartsCodec";
 

@@ -1,4 +1,4 @@
-//! The channel of every client: it connects with its first call, and reconnects after the connection broke.
+//! The channel of every client. Connects with the first call, and reconnects after a broken connection.
 
 mod connector;
 mod endpoint;
@@ -20,21 +20,22 @@ use tonic::transport::Endpoint;
 use crate::security::Credentials;
 use crate::server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 
-/// The HTTP/2 window of an answer in bytes: four chunks of weights, thousands of trajectories.
+/// HTTP/2 window of one response, in bytes: four weight chunks, thousands of trajectories.
 const ANSWER_WINDOW_BYTES: u32 = 4 << 20;
-/// The HTTP/2 window of all answers of a connection in bytes. A fixed window, since the adaptive one starts at 64 KiB
-/// and limits high-latency links to a tenth of their bandwidth.
+/// HTTP/2 window of all responses on a connection, in bytes. A fixed window, since the adaptive window starts at
+/// 64 KiB and limits high-latency links to a tenth of the bandwidth.
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// The largest HTTP/2 frame of an answer in bytes: a chunk of weights takes two frames instead of sixty-four.
+/// Largest HTTP/2 response frame, in bytes: a weight chunk takes two frames instead of sixty-four.
 const ANSWER_FRAME_BYTES_MAX: u32 = 512 << 10;
 
-/// The time to connect, name resolution included, after which a server counts as unreachable.
+/// Time limit for connecting, including name resolution. Afterwards, the server counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of this process
-/// ([`use_credentials`](crate::security::use_credentials)). It connects with its first call; calls fail with
-/// `UNAVAILABLE` while the server is unreachable, and the first call after its return reconnects. They fail with
-/// `UNAUTHENTICATED` while one side rejects the other's certificate; the message names the side and the reason.
+/// Returns a channel to `endpoint` (`http://host:port`, or `https://host:port` with TLS), with the credentials of
+/// this process ([`use_credentials`](crate::security::use_credentials)). The first call connects. While the server is
+/// unreachable, calls fail with `UNAVAILABLE`; the first call after the server returns reconnects. Calls fail with
+/// `UNAUTHENTICATED` while one side rejects the certificate of the other side; the message names the side and the
+/// reason.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
@@ -42,7 +43,7 @@ pub fn channel(endpoint: &str) -> Result<Channel, InvalidEndpoint> {
     channel_with(endpoint, Credentials::of_process())
 }
 
-/// Returns a [`channel`] with `credentials` instead of those of this process.
+/// Returns a [`channel`] with `credentials` instead of the credentials of this process.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
@@ -69,12 +70,12 @@ fn settings(uri: tonic::transport::Uri) -> Endpoint {
         .tcp_nodelay(true)
 }
 
-/// A connection to a server, opened on demand; every call carries the token of its credentials. Cheap to clone.
+/// A connection to a server, opened on demand; every call carries the token of the credentials. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Channel {
     inner: tonic::transport::Channel,
     credentials: Credentials,
-    /// The reason for which the last connection was rejected, if it was.
+    /// The reason of the last rejection, if the last connection was rejected.
     rejection: Rejection,
 }
 

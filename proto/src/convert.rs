@@ -1,10 +1,10 @@
 //! Conversions between messages and domain types, one file per family.
 //!
-//! Conversions to the wire are `From` and cannot fail; conversions from the wire are `TryFrom` and check everything
-//! that can be checked without the rules of a game: lengths, bounds, finite numbers, known enum values. Their output
-//! needs no further checks. Only the receiver validates. Statistics have no second type: their messages are checked and
-//! passed on. An [`Invalid`] names the field as the message calls it and becomes an `INVALID_ARGUMENT` with the same
-//! field in its details by [`status`].
+//! Conversions to the wire are `From` and cannot fail. Conversions from the wire are `TryFrom` and check everything
+//! that can be checked without game rules: lengths, bounds, finite values, known enum values. The output needs no
+//! further checks. Only the receiver validates. Statistics have no second type: the messages are checked and passed
+//! on. An [`Invalid`] names the field as in the message; [`status`] converts it to an `INVALID_ARGUMENT` with the
+//! same field in the details.
 
 pub(crate) mod analysis;
 pub(crate) mod evaluation;
@@ -32,7 +32,7 @@ pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> In
     Invalid { field: field.into(), reason: reason.into() }
 }
 
-/// Puts the name of the field that holds a message before the name of the field inside it.
+/// Prefixes the field of an [`Invalid`] with the name of the outer field.
 fn inside(outer: impl std::fmt::Display) -> impl FnOnce(Invalid) -> Invalid {
     move |Invalid { field, reason }| Invalid { field: format!("{outer}.{field}"), reason }
 }
@@ -51,7 +51,7 @@ fn name(field: &str, value: String) -> Result<String, Invalid> {
     }
 }
 
-/// Checks the name of a table; an empty one stands for the main table.
+/// Checks the name of a table; an empty name stands for the main table.
 fn table_name(field: &str, value: String) -> Result<String, Invalid> {
     if value.is_empty() { Ok(MAIN_TABLE.to_owned()) } else { name(field, value) }
 }
@@ -66,7 +66,7 @@ fn sentence<S: AsRef<str>>(field: &str, value: S) -> Result<S, Invalid> {
     }
 }
 
-/// Truncates a text to the length that receivers accept.
+/// Truncates a text to the maximum length for receivers.
 #[must_use]
 pub fn cut(mut value: String) -> String {
     value.truncate(value.floor_char_boundary(REASON_BYTES_MAX));

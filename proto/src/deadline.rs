@@ -1,4 +1,4 @@
-//! Deadlines of calls, from the timeouts of clients, and the layer that ends calls at their deadlines.
+//! Deadlines of calls, from client timeouts, and the layer that ends calls at the deadline.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use tower_layer::Layer;
 
 /// The header with the timeout of a gRPC client.
 const HEADER: &str = "grpc-timeout";
-/// The maximum number of digits that gRPC allows.
+/// Maximum number of digits in gRPC.
 const DIGITS_MAX: usize = 8;
-/// The resolution of tokio's timers.
+/// Resolution of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with one that is
-/// invalid in gRPC.
+/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with a timeout
+/// that is invalid in gRPC.
 #[must_use]
 pub fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
     // A timeout beyond the range of the clock sets no deadline.
@@ -55,10 +55,10 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Ends each call that has no answer at its deadline with `DEADLINE_EXCEEDED`, as gRPC asks of servers.
+/// Ends a call without a response at the deadline, with `DEADLINE_EXCEEDED`, as gRPC asks of servers.
 ///
-/// tonic ends such calls with `CANCELLED`, which clients report as their own cancellation. Its timer starts after that
-/// of this layer and is one tick behind, so that it never fires first.
+/// tonic ends such calls with `CANCELLED`, which clients report as their own cancellation. The timer of this layer
+/// starts earlier and is one tick shorter, so tonic's timer never fires first.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines;
 
@@ -70,7 +70,7 @@ impl<S> Layer<S> for Deadlines {
     }
 }
 
-/// Services behind [`Deadlines`].
+/// A service inside the [`Deadlines`] layer.
 #[derive(Debug, Clone)]
 pub struct Timed<S> {
     inner: S,
@@ -148,7 +148,8 @@ mod tests {
         assert_eq!(earlier(at(3), Some(u64::MAX), now), at(3), "a time beyond the range of the clock is no deadline");
     }
 
-    /// The status of a call with this timeout to a service that answers after `work`, and the time until the answer.
+    /// Returns the status of a call with this timeout to a service that responds after `work`, and the time until the
+    /// response.
     async fn answer_after(work: Duration, timeout: Option<&str>) -> (Option<Code>, Duration) {
         let service = Deadlines.layer(SlowService(work));
         let mut request = Request::new(Body::empty());

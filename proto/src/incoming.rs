@@ -1,7 +1,8 @@
-//! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and TCP_NODELAY.
+//! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and
+//! TCP_NODELAY.
 //!
-//! A connection is a *newcomer* until its first call with the credentials that the server requires. Newcomers have a
-//! deadline, and a bounded number of places of their own, so that silent connections do not displace known clients.
+//! A connection is a *newcomer* until the first call with the required credentials. Newcomers have a deadline and a
+//! separate, bounded number of places, so silent connections do not displace known clients.
 
 mod handshakes;
 mod lifetime;
@@ -22,20 +23,19 @@ use crate::socket::Socket;
 use handshakes::{Arrival, Handshakes};
 use lifetime::{Certificate, Lifetime};
 
-/// The wait after an error of the listener, such as a lack of file descriptors, in which other connections may end.
+/// Wait after an error of the listener, such as a lack of file descriptors. Meanwhile, other connections may close.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The number of file descriptors in use besides open connections: files, timers, the admin port, connections that are
-/// being closed.
+/// File descriptors in use other than open connections: files, timers, the admin port, closing connections.
 const DESCRIPTORS_BESIDE: usize = 128;
 
-/// A connection of a client; it counts towards the limits until it is dropped.
+/// A client connection. Counts towards the limits until dropped.
 pub type Connection = Socket<Lifetime>;
 
-/// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection that arrives while
-/// `connections_max` others are open is closed at once: its client retries with growing delays, and the open
-/// connections are not affected. Connections without an accepted call are closed after a time limit, take at most half
-/// of the places, and from one address a fixed number. With TLS in `security`, a connection is returned when its
-/// handshake is complete; handshakes run concurrently and have a time limit. The stream never ends.
+/// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection beyond
+/// `connections_max` is closed at once: the client retries with growing delays, and open connections are not
+/// affected. Connections without an accepted call are closed after a time limit. They take at most half of the
+/// places, and a fixed number for each address. With TLS in `security`, a connection is returned after the handshake;
+/// handshakes run concurrently and have a time limit. The stream never ends.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
@@ -61,14 +61,14 @@ pub fn incoming(
 struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
-    /// The places of connections without an accepted call.
+    /// Places for connections without an accepted call.
     newcomers: Arc<Semaphore>,
     networks: Networks,
     identities: Arc<Identities>,
     connections_max: usize,
-    /// The reason for which the last connection was refused, so that a series of refusals is logged once.
+    /// The last reason for refusing a connection: a series of refusals is logged once.
     refusal: Option<Refusal>,
-    /// True if the last accept failed.
+    /// True after a failed accept.
     is_failing: bool,
     security: Security,
     handshakes: Handshakes,
@@ -77,11 +77,11 @@ struct Accepting {
 /// The limit that a connection exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// All connections.
+    /// The limit of all connections.
     All,
-    /// Connections without an accepted call.
+    /// The limit of connections without an accepted call.
     Newcomers,
-    /// Those from one address.
+    /// The limit of connections from one address without an accepted call.
     OfOneAddress,
 }
 
@@ -123,14 +123,14 @@ impl Accepting {
                         return connection;
                     }
                 }
-                // A handshake takes no place among all connections: it may never end.
+                // A handshake takes no place among all connections, since it may never finish.
                 Some(tls) if self.permits.available_permits() > 0 => self.handshakes.begin(tls, stream, arrival),
                 Some(_) => self.log_refusal(Refusal::All),
             }
         }
     }
 
-    /// Admits a connection whose handshake is complete.
+    /// Admits a connection after the handshake.
     fn encrypted(
         &mut self,
         arrival: Arrival,
@@ -144,14 +144,14 @@ impl Accepting {
         self.admit(Either::Right(stream), peer, arrival, certificate)
     }
 
-    /// The client of a connection that has made no call.
+    /// Returns the client of a connection, before any call.
     fn peer(&self, stream: &TcpStream, certificate_name: Option<Arc<str>>, arrival: &Arrival) -> Peer {
         let standing = Arc::new(Standing::new(Arc::clone(&arrival.network), Arc::clone(&self.identities)));
         let connection: TcpConnectInfo = stream.connect_info();
         Peer { connection, certificate_name, standing }
     }
 
-    /// Gives a connection its places; `None` if there are none.
+    /// Takes the places of a connection; `None` if there are none.
     fn admit(
         &mut self,
         stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
@@ -175,7 +175,7 @@ impl Accepting {
         permit
     }
 
-    /// Logs a refused connection, once for a series of them with the same reason.
+    /// Logs a refused connection, once for a series with the same reason.
     fn log_refusal(&mut self, limit: Refusal) {
         if self.refusal.replace(limit) != Some(limit) {
             let connections_max = self.connections_max;
@@ -183,7 +183,7 @@ impl Accepting {
         }
     }
 
-    /// Logs an error of the listener, once for a series of them.
+    /// Logs an error of the listener, once for a series of errors.
     fn log_once(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();
@@ -204,7 +204,7 @@ fn warn_of_few_descriptors(connections_max: usize) {
     }
 }
 
-/// Returns true if the error concerns one connection, which the client closed before it was accepted.
+/// Returns true for an error of a single connection, which the client closed before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

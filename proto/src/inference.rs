@@ -1,7 +1,7 @@
-//! Evaluations, moves and analyses by a server that has the weights: `zerofleet.inference.v1`.
+//! Evaluations, moves and analyses by a server with the weights: `zerofleet.inference.v1`.
 //!
-//! A process that plays holds [`Evaluations`], one stream for all its threads; a process that needs moves uses an
-//! [`AnalysisClient`]. The server reads streams through [`order`] and is added to a server by [`service()`].
+//! A process that plays holds [`Evaluations`], one stream for all threads; a process that needs moves uses an
+//! [`AnalysisClient`]. The server reads streams through [`order`]; [`service()`] adds the service to a server.
 
 mod analysis;
 mod connection;
@@ -26,14 +26,14 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.inference.v1");
 }
 
-/// The client of a stream and its game.
+/// The client of a stream and the client's game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The name of the client, for the server's log.
+    /// Name of the client, for the server's log.
     pub name: String,
-    /// The name of the game, as in its spec.
+    /// Name of the game, as in the spec.
     pub game: String,
-    /// The shape of an observation.
+    /// Shape of an observation.
     pub shape: ObservationShape,
     /// A, the number of actions.
     pub actions: usize,
@@ -42,22 +42,22 @@ pub struct Hello {
 /// The message of a server that is ready for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
-    /// The newest weights version.
+    /// The latest weights version.
     pub version: u64,
-    /// The maximum number of positions in a request.
+    /// Maximum number of positions in a request.
     pub positions_max: usize,
-    /// The maximum number of unanswered requests.
+    /// Maximum number of unanswered requests.
     pub requests_max: usize,
 }
 
 /// Positions to evaluate together, as received.
 #[derive(Debug)]
 pub struct EvalRequest {
-    /// The id of the request.
+    /// Id of the request, unique in the stream while unanswered.
     pub id: u64,
-    /// The weights version that must evaluate; `None`: the newest.
+    /// The weights version to evaluate with; `None`: the latest.
     pub version: Option<u64>,
-    /// The time limit of the answer.
+    /// Time limit of the response.
     pub timeout: Option<Duration>,
     /// The positions; each has at least one legal action.
     pub positions: PackedPositions,
@@ -65,7 +65,7 @@ pub struct EvalRequest {
     pub trace: Option<TraceContext>,
 }
 
-/// Positions as bytes, which are checked when they arrive and unpacked only for evaluation.
+/// Positions as bytes, checked on arrival and unpacked only for evaluation.
 #[derive(Debug, Clone)]
 pub struct PackedPositions {
     pub(crate) shape: ObservationShape,
@@ -78,15 +78,15 @@ pub struct PackedPositions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inference server rejected the request: {message}")]
 pub struct Rejection {
-    /// The machine-readable reason; never `Unspecified` if a server sent it.
+    /// Machine-readable reason; never `Unspecified` in a rejection from a server.
     pub reason: RejectReason,
-    /// The human-readable reason.
+    /// Human-readable reason, for logs and errors.
     pub message: String,
-    /// The delay before a retry, if a retry may succeed.
+    /// Delay before a retry, if a retry may succeed.
     pub retry_after: Option<Duration>,
 }
 
-/// Returns the service with the message limit of this crate, to be added to a server.
+/// Returns the service with the message limit of this crate, to add to a server.
 pub fn service<T: v1::inference_server::Inference>(handler: T) -> v1::inference_server::InferenceServer<T> {
     v1::inference_server::InferenceServer::new(handler)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

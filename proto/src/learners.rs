@@ -1,7 +1,7 @@
-//! How learners that train one network together find each other: `zerofleet.learners.v1`.
+//! Discovery among learners that train one network together: `zerofleet.learners.v1`.
 //!
-//! A learner adds a [`LearnersService`] to its server, which hands every [`Question`] to the owner of the learner's
-//! membership, and asks the others as [`Peer`]s.
+//! A learner adds a [`LearnersService`] to the server, which hands every [`Question`] to the owner of the learner's
+//! membership. Other learners are reached as [`Peer`]s.
 
 mod exchange;
 mod peer;
@@ -14,10 +14,9 @@ pub use exchange::{Exchange, ExchangeError, Secret};
 pub use peer::{Peer, PeerError};
 pub use service::{LearnersService, Question, Refusal};
 
-/// The most learners of a group.
+/// Maximum number of learners in a group.
 pub const LEARNERS_MAX: usize = 64;
-/// The highest number of a group or of a version of weights that a learner accepts from another one: what follows
-/// never wraps.
+/// Highest generation or weights version that a learner accepts from another learner, so that increments never wrap.
 pub const NUMBER_MAX: u64 = 1 << 53;
 
 /// Generated from `zerofleet/learners/v1/learners.proto`, which documents every item.
@@ -26,33 +25,33 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.learners.v1");
 }
 
-/// What a learner does.
+/// The activity of a learner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It looks for a coordinator.
+    /// The learner looks for a coordinator.
     Seeking,
-    /// It coordinates a group that is being formed.
+    /// The learner coordinates a group that is being formed.
     Calling,
-    /// It is a member of a group with this coordinator.
+    /// The learner is a member of a group with this coordinator.
     Training {
-        /// The coordinator's index.
+        /// Index of the coordinator in the list of learners.
         coordinator: usize,
     },
 }
 
-/// What others see of a learner.
+/// The state of a learner, as visible to other learners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// What it does.
+    /// Current activity.
     pub phase: Phase,
-    /// Its place in the list of learners.
+    /// Index in the list of learners.
     pub index: usize,
-    /// The training steps that its state has taken.
+    /// Training steps so far in the learner's state.
     pub steps: u64,
 }
 
 impl Look {
-    /// Returns whether it coordinates a group, or one that is being formed.
+    /// Returns true if the learner coordinates a group, or a group that is being formed.
     #[must_use]
     pub fn coordinates(&self) -> bool {
         match self.phase {
@@ -63,20 +62,20 @@ impl Look {
     }
 }
 
-/// The identity of a GPU, which no other one has.
+/// Unique identity of a GPU.
 pub type Gpu = [u8; 16];
 
-/// How the members of a group connect to each other.
+/// The means by which the members of a group connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meeting {
-    /// With Gloo, by addresses that they exchange at the coordinator.
+    /// With Gloo, by addresses that the members exchange at the coordinator.
     Exchange {
         /// The secret of the group.
         secret: Secret,
     },
-    /// With NCCL.
+    /// With NCCL, by a unique id.
     Nccl {
-        /// The unique id that the coordinator made.
+        /// The unique id from the coordinator.
         id: Box<[u8; 128]>,
     },
 }
@@ -84,37 +83,37 @@ pub enum Meeting {
 /// A learner that asks for a place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its place in the list of learners.
+    /// Index in the list of learners.
     pub index: usize,
-    /// The training steps that its state has taken.
+    /// Training steps so far in the learner's state.
     pub steps: u64,
-    /// The newest group that it was a member of; 0 for none.
+    /// The latest group with this learner as a member; 0 for none.
     pub generation: u64,
-    /// The newest version of weights that may have been published with it; 0 for none.
+    /// The latest weights version that may have been published with this learner; 0 for none.
     pub weights_version: u64,
-    /// The digest of its network and its settings of training.
+    /// Digest of the network and the training settings.
     pub fingerprint: Digest,
-    /// The GPU on which it can sum with NCCL.
+    /// The GPU for sums with NCCL.
     pub gpu: Option<Gpu>,
 }
 
 /// A group of learners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roster {
-    /// Grows with every group.
+    /// Number of the group; grows with every group.
     pub generation: u64,
-    /// The indices of the members, by rank; the first is the coordinator.
+    /// Indices of the members, by rank; the first is the coordinator.
     pub members: Vec<usize>,
-    /// The rank of the member whose state the others take.
+    /// Rank of the member that provides the training state for all members.
     pub source: usize,
-    /// The newest version of weights that may have been published with a member; 0 for none.
+    /// The latest weights version that may have been published with a member; 0 for none.
     pub weights_version: u64,
-    /// How the members connect.
+    /// The means by which the members connect.
     pub meeting: Meeting,
 }
 
 impl Roster {
-    /// Returns the rank of a learner; `None` if it is no member.
+    /// Returns the rank of a learner; `None` if the learner is not a member.
     #[must_use]
     pub fn rank_of(&self, index: usize) -> Option<usize> {
         self.members.iter().position(|&member| member == index)

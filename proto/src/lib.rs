@@ -1,14 +1,14 @@
 //! The wire protocol: messages, conversions and typed clients.
 //!
-//! `proto/` beside this crate's sources holds the .proto files; they define the meaning of each message and the legal
-//! order of the messages of a stream. This crate holds the code generated from them ([`replay::v1`], [`weights::v1`],
-//! [`inference::v1`], [`learners::v1`], [`open_inference::v2`]), the conversions to and from domain types
-//! ([`convert`]), the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`],
-//! [`inference::Evaluations`], [`learners::Peer`]), the discovery of servers that share one job ([`servers`]), and the
-//! settings and authentication that all servers and channels share ([`security`]). It depends on no tables, no tensors
-//! and no rules of a game. Start with [`replay`].
+//! The .proto files lie in `proto/`, next to the sources; they define the meaning of each message and the legal order
+//! of messages in a stream. This crate holds the generated code ([`replay::v1`], [`weights::v1`], [`inference::v1`],
+//! [`learners::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]), the clients
+//! ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`],
+//! [`learners::Peer`]), the discovery of servers that share one job ([`servers`]), and the settings and
+//! authentication for all servers and channels ([`security`]). It depends on no tables, no tensors and no game rules.
+//! Start with [`replay`].
 
-// The sources of `scripted`, which are compiled into the tests of this crate, refer to it as `proto`.
+// The sources of `scripted`, compiled into the tests of this crate, refer to this crate as `proto`.
 #[cfg(test)]
 extern crate self as proto;
 

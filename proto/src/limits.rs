@@ -1,84 +1,82 @@
-//! The limits of messages and of their fields, each with its reason. A receiver checks them before it allocates.
+//! Limits of messages and fields, each with the reason. A receiver checks them before allocating.
 
 use experience::{Limits, POLICIES_BYTES_MAX};
 use game::{ObservationShape, Outcome};
 
-/// The largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory has about
+/// Largest message that servers and clients of this crate accept, in bytes. A Connect Four trajectory takes about
 /// 2 kB, a batch of 1024 samples of Hex 19×19 about 3 MB.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// The largest trajectory, in bytes: the limit of a message minus its overhead on top of a trajectory, or of a sample
-/// cut from one.
+/// Largest trajectory, in bytes: the message limit minus the overhead of a message with a trajectory or a sample.
 pub const TRAJECTORY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES;
 
 const _: () = assert!(2 * POLICIES_BYTES_MAX <= MESSAGE_BYTES_MAX, "search policies leave half of a message");
 
-/// The overhead of a message on top of its payload.
+/// Overhead of a message on top of the payload, in bytes.
 pub const MESSAGE_REST_BYTES: usize = 4 << 10;
 
-/// The size at which a batch continues in another message, in bytes: the HTTP/2 window of a stream.
+/// Size at which a batch continues in another message, in bytes: the HTTP/2 window of a stream.
 pub const PART_BYTES_MAX: usize = 4 << 20;
 
-/// The maximum number of unacknowledged trajectories of a writer, which keeps them in memory.
+/// Maximum number of unacknowledged trajectories of a writer, which keeps them in memory.
 pub const UNACKNOWLEDGED_MAX: usize = 1 << 16;
 
-/// The largest chunk of weights, in bytes: one message, small enough to share a connection with others.
+/// Largest chunk of weights, in bytes: one message, small enough to share a connection with other streams.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// The most steps of a trajectory: a hundred times the longest board game in use.
+/// Maximum number of steps in a trajectory: a hundred times the longest board game in use.
 pub const STEPS_MAX: usize = 1 << 16;
 
-/// The limits of trajectories of any game.
+/// Limits for trajectories of any game.
 pub const ANY_TRAJECTORY: Limits = Limits { steps_max: STEPS_MAX, actions: ACTIONS_MAX };
 
-/// The largest A, the number of actions of a game: actions are u16 on the wire.
+/// Largest A, the number of actions of a game: actions are u16 on the wire.
 pub const ACTIONS_MAX: usize = 1 << 16;
 
-/// The maximum number of samples in a batch: they are drawn together and buffered in memory.
+/// Maximum number of samples in a batch: all are drawn together and buffered in memory.
 pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
-/// The largest number of steps that a segment unrolls: the learner requests the K steps of MuZero's unroll, 5 to 10 in
-/// the papers, and the steps of the return behind the last of them, 5 to 50. The limit is twice the longest episode of
-/// CartPole, so that returns may reach to the end of such an episode (Monte Carlo). Longer episodes need n-step
+/// Maximum number of steps after the first in a segment. The learner requests the K steps of MuZero's unroll, 5 to 10
+/// in the papers, plus n steps for the bootstrapped return, 5 to 50. The limit is twice the longest episode of
+/// CartPole, so that a return may reach the end of such an episode (Monte Carlo). Longer episodes need n-step
 /// returns.
 pub const UNROLL_STEPS_MAX: usize = 1024;
 
-/// The maximum credit of a sampler, in batches: they are buffered in memory.
+/// Maximum credit of a sampler, in batches: they are buffered in memory.
 pub const CREDIT_BATCHES_MAX: u32 = 64;
 
-/// The maximum number of priorities in one request: those of several of the largest batches.
+/// Maximum number of priorities in one request: several of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
-/// The maximum number of settings of a table in one request: several times the number of settings.
+/// Maximum number of table settings in one request: several times the number of existing settings.
 pub const TABLE_KEYS_MAX: usize = 64;
 
-/// The most servers that share one job: a client keeps a connection and a queue for each.
+/// Maximum number of servers that share one job: a client keeps a connection and a queue for each.
 pub const SERVERS_MAX: usize = 64;
 
-/// The most actors that a server tracks and lists: ten times the largest fleet, and their list fits a message.
+/// Maximum number of actors that a server tracks and lists: ten times the largest fleet; the list fits a message.
 pub const ACTORS_MAX: usize = 16_384;
 
-/// The longest name (of a game, of a subscriber), in bytes.
+/// Maximum length of a name (game, subscriber), in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// The longest human-readable text, in bytes; senders truncate longer ones.
+/// Maximum length of a human-readable text, in bytes; senders truncate longer texts.
 pub const REASON_BYTES_MAX: usize = 1024;
 
-/// The largest size in an architecture: far above any network that fits a machine.
+/// Largest dimension in an architecture: far above any network that fits a machine.
 pub const DIMENSION_MAX: u32 = 1 << 20;
 
-/// The most positions of an evaluation request.
+/// Maximum number of positions in an evaluation request.
 const REQUEST_POSITIONS_MAX: usize = 4096;
 
-/// The most numbers in the observations of a request: sent as bits, they take 32 times the memory when they are
-/// unpacked.
+/// Maximum number of observation values in a request: values sent as bits take 32 times the memory after unpacking.
 const REQUEST_NUMBERS_MAX: usize = 16 << 20;
 
-/// Returns the maximum number of positions in a request, for observations of `shape` and games of `actions` actions:
-/// the request and its answer then fit a message, whatever the numbers.
+/// Returns the maximum number of positions in a request, for observations of `shape` and games with `actions`
+/// actions. Request and response then fit a message for any observation values.
 #[must_use]
 pub fn request_positions_max(shape: ObservationShape, actions: usize) -> usize {
-    // Requests hold a float32 per number and a bit per action, answers half-precision floats.
+    // Requests hold a float32 per observation value and a bit per action; responses hold half-precision floats.
     let there = shape.len() * size_of::<f32>() + actions.div_ceil(8);
     let back = (actions + Outcome::RESULTS) * size_of::<u16>();
     let fit = (MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / there.max(back).max(1);

@@ -1,8 +1,8 @@
 //! Evaluations for clients of other projects: the Open Inference Protocol of KServe and Triton.
 //!
 //! A server implements [`GrpcInferenceService`] and is added by [`service()`]; clients are `tritonclient` and other
-//! implementations of the protocol. There are no conversions here, since the tensors, and so the meaning of a request,
-//! depend on the server.
+//! implementations of the protocol. There are no conversions here, since the tensors, and thus the meaning of a
+//! request, depend on the server.
 
 mod parts;
 
@@ -13,7 +13,7 @@ use crate::limits::MESSAGE_BYTES_MAX;
 use crate::server::described;
 use v2::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 
-/// The older name of the reflection service.
+/// Older name of the reflection service.
 const OLDER_REFLECTION_NAME: &str = "grpc.reflection.v1alpha.ServerReflection";
 
 /// Generated from `inference/grpc_service.proto`, which documents every item.
@@ -22,15 +22,15 @@ pub mod v2 {
     tonic::include_proto!("inference");
 }
 
-/// Returns the service, to be added to a server, with the message limit of this crate; the limit of the protocol's
-/// clients is 2 GiB, tonic's default 4 MiB. A message of more than 256 parts, including those inside its tensors, is
-/// rejected before it is decoded.
+/// Returns the service, to add to a server, with the message limit of this crate; clients of the protocol have a
+/// limit of 2 GiB, tonic defaults to 4 MiB. A message with more than 256 parts, including parts inside tensors, is
+/// rejected before decoding.
 pub fn service<S: GrpcInferenceService>(service: S) -> GrpcInferenceServiceServer<S> {
     GrpcInferenceServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// Returns the reflection service under its older name, `grpc.reflection.v1alpha`, in addition to the one of
-/// [`health_and_reflection`](crate::health_and_reflection): clients in Python support no other.
+/// Returns the reflection service under the older name `grpc.reflection.v1alpha`, in addition to the service from
+/// [`health_and_reflection`](crate::health_and_reflection): Python clients support no other name.
 ///
 /// `services` are the full names of the other services.
 #[must_use]

@@ -1,7 +1,7 @@
-//! The task that all stream clients share: it opens one stream after another, with growing delays between them.
+//! The task in common to all stream clients: opens one stream after another, with growing delays between them.
 //!
-//! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns its task and stops
-//! it. This module depends on no messages.
+//! A [`Client`] defines the work on a stream and reports when no work is left; [`Reconnecting`] owns the task and
+//! stops it. This module depends on no messages.
 
 mod backoff;
 
@@ -22,13 +22,13 @@ use crate::replay::order::Fault;
 
 /// A client that uses one stream at a time.
 pub(crate) trait Client: Send + 'static {
-    /// The name of its streams in the log.
+    /// Name of the streams in the log.
     const STREAM: &'static str;
 
-    /// The endpoint of its server.
+    /// Endpoint of the server.
     fn endpoint(&self) -> Arc<str>;
 
-    /// Runs one stream from its opening to its end; returns `Ok` if no work is left. Progress that justifies a quick
+    /// Runs one stream from opening to end; returns `Ok` if no work is left. Progress that justifies a quick
     /// reconnection resets `backoff`.
     fn stream(&mut self, channel: Channel, backoff: &mut Backoff) -> impl Future<Output = Result<(), Broken>> + Send;
 
@@ -41,10 +41,10 @@ pub(crate) trait Client: Send + 'static {
     }
 }
 
-/// The reason for which a stream ended.
+/// A reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    /// The stream was not opened, because its endpoint is invalid.
+    /// The stream was not opened, because the endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] InvalidEndpoint),
     /// The server or the connection failed.
@@ -85,7 +85,7 @@ impl Broken {
     }
 }
 
-/// The task of a client. Dropping this stops it.
+/// The task of a client. Dropping the handle stops the task.
 #[derive(Debug)]
 pub(crate) struct Reconnecting<C> {
     task: JoinHandle<C>,
@@ -93,7 +93,7 @@ pub(crate) struct Reconnecting<C> {
 }
 
 impl<C: Client> Reconnecting<C> {
-    /// Starts the task; `rng` draws the jitter of its delays. Must be called inside a tokio runtime.
+    /// Starts the task; `rng` draws the jitter of the delays. Must be called inside a tokio runtime.
     pub(crate) fn start(client: C, rng: ChaCha8Rng) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(run(client, Backoff::new(rng), stop.clone()));
@@ -173,10 +173,10 @@ mod tests {
     use super::*;
 
     const NOWHERE: &str = "http://127.0.0.1:0";
-    /// A time on the paused clock of a test after which no further event occurs.
+    /// A time on the paused clock of a test, after the last event.
     const LATER: Duration = Duration::from_secs(3600);
 
-    /// A client whose streams end as scripted; the stream after the last of them stays open.
+    /// A client with streams that end as scripted; the stream after the last scripted end stays open.
     #[derive(Debug, Default)]
     struct ScriptedClient {
         ends: VecDeque<Result<(), Broken>>,
@@ -184,7 +184,7 @@ mod tests {
         /// True if each stream makes progress that justifies a quick reconnection.
         progresses: bool,
         is_finished: bool,
-        /// The times at which streams were opened.
+        /// Opening times of the streams.
         opened: Vec<Instant>,
         broke: usize,
     }

@@ -1,9 +1,9 @@
-//! The replay service, which accepts trajectories and returns samples: `zerofleet.replay.v1`.
+//! The replay service, which stores trajectories and returns samples: `zerofleet.replay.v1`.
 //!
-//! An actor holds a [`Writer`] for each server, the learner a [`ShardedSampler`] over one [`Sampler`] each; a tool that
-//! inspects a table holds an [`Inspector`], an actor that searches stored trajectories again a [`Reviser`]. The server
-//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by
-//! [`service()`].
+//! An actor holds a [`Writer`] for each server, the learner a [`ShardedSampler`] with a [`Sampler`] for each server.
+//! A tool that inspects a table holds an [`Inspector`], an actor that searches stored trajectories again a
+//! [`Reviser`]. The server implements [`v1::replay_server::Replay`] and reads streams through [`order`];
+//! [`service()`] adds the service to a server.
 
 pub(crate) mod canonical;
 mod epoch;
@@ -41,29 +41,29 @@ pub mod v1 {
     tonic::include_proto!("zerofleet.replay.v1");
 }
 
-/// The source of an insert stream: all its trajectories carry this actor, epoch and game.
+/// The source of an insert stream: all trajectories of the stream carry this actor, epoch and game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The actor, stable over restarts.
     pub actor: u64,
-    /// The epoch of that actor: grows with every start.
+    /// The epoch of the actor: grows with every start.
     pub epoch: u64,
-    /// The name of the game, as in its spec.
+    /// Name of the game, as in the spec.
     pub game: String,
 }
 
-/// The revision of insert streams that this crate implements: with heartbeats, goodbye, stale trajectories and the
-/// reason for which trajectories wait.
+/// Revision of insert streams in this crate: with heartbeats, goodbye, stale trajectories and the reason for waiting
+/// trajectories.
 pub const INSERT_REVISION: u32 = 2;
 
-/// The reason for which trajectories wait for their answer.
+/// The reason why trajectories wait for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertWait {
-    /// The server stores others, or waits for further ones.
+    /// The server stores other trajectories first, or waits for further ones.
     Turn,
     /// A rate limiter blocks inserts.
     Limited,
-    /// The log of the server stores nothing now.
+    /// The log of the server is not storing anything now.
     Log,
 }
 
@@ -72,22 +72,22 @@ pub enum InsertWait {
 pub enum Answer {
     /// The trajectory was new and is durable.
     Inserted {
-        /// Its number in the epoch.
+        /// Sequence number in the epoch.
         sequence: u64,
     },
     /// The trajectory was already stored and counts once.
     Duplicate {
-        /// Its number in the epoch.
+        /// Sequence number in the epoch.
         sequence: u64,
     },
     /// The policy lag of the trajectory exceeds the limit of every table: it is not stored and need not be resent.
     Stale {
-        /// Its number in the epoch.
+        /// Sequence number in the epoch.
         sequence: u64,
     },
     /// The trajectory is invalid and permanently refused.
     Refused {
-        /// Its number in the epoch.
+        /// Sequence number in the epoch.
         sequence: u64,
         /// The invalid field, with the reason.
         fault: Invalid,
@@ -110,40 +110,40 @@ impl Answer {
 /// The request of a sampler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleQuery {
-    /// The name of the game, as in its spec.
+    /// Name of the game, as in the spec.
     pub game: String,
     /// Samples in a batch.
     pub batch_size: usize,
-    /// The number of steps that a segment has behind its first one: K unroll steps and those of the return behind them.
+    /// Steps after the first in a segment: K unroll steps plus n for the bootstrapped return.
     pub unroll_steps: usize,
     /// The table to sample from.
     pub table: String,
-    /// The time without a batch after which the stream ends, in whole milliseconds; `None`: no limit.
+    /// Time without a batch until the stream ends, in whole milliseconds; `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
-/// Samples drawn together, and the statistics of the table at that moment.
+/// Samples drawn together, and the table statistics at that moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleBatch {
-    /// The samples, as many as were requested.
+    /// The requested number of samples.
     pub samples: Vec<Sample>,
-    /// The statistics of the table that they were drawn from.
+    /// Statistics of the sampled table.
     pub table: TableStats,
 }
 
-/// The name of the default table.
+/// Name of the default table.
 pub const MAIN_TABLE: &str = "main";
 
-/// The order in which trajectories are listed.
+/// The order of listed trajectories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// Ascending by id.
+    /// Ascending by id: actor, epoch, sequence number.
     #[default]
     Ascending,
-    /// The newest first.
+    /// The latest insert first.
     Newest,
-    /// The most surprising first: by the mean over all searched steps of the distance between the value of the search
-    /// and the outcome, both from the perspective of the player to move. Trajectories without such steps come last.
+    /// The most surprising first, by the mean distance between search value and outcome over all searched steps, both
+    /// from the perspective of the player to move. Trajectories without such steps, or scored by rewards, come last.
     Surprising,
 }
 
@@ -154,7 +154,7 @@ pub struct ListQuery {
     pub table: String,
     /// The order of the ids.
     pub order: ListOrder,
-    /// Lists only ids above this one; requires ascending order.
+    /// The exclusive lower bound of the listed ids; requires ascending order.
     pub after: Option<TrajectoryId>,
     /// The maximum number of ids.
     pub limit: Option<NonZeroU64>,
@@ -166,18 +166,18 @@ impl Default for ListQuery {
     }
 }
 
-/// A report of a trajectory that violates the rules of its game.
+/// A report of a trajectory that violates the game rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The trajectory.
+    /// Id of the trajectory.
     pub trajectory: TrajectoryId,
     /// The step that violates the rules.
     pub ply: usize,
-    /// The human-readable reason.
+    /// Human-readable description of the violation.
     pub reason: String,
 }
 
-/// The replay service with the message limits of this crate, to be added to a server.
+/// Returns the replay service with the message limits of this crate, to add to a server.
 pub fn service<R: v1::replay_server::Replay>(replay: R) -> v1::replay_server::ReplayServer<R> {
     v1::replay_server::ReplayServer::new(replay)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -1,11 +1,11 @@
-//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas of every server and
+//! Authentication and authorization: TLS, client certificates, bearer tokens, scopes and quotas for every server and
 //! channel.
 //!
-//! A server opens [`Security`] from the `[security]` of its run file and passes it to [`incoming`](crate::incoming()),
-//! which terminates TLS, and to [`server`](crate::server()), which checks the scopes and the quota of every call. A
-//! client's [`Credentials`] hold the authorities that it trusts, its certificate and its token; those of a process are
-//! set once, by [`use_credentials`], for every channel that it opens. Threads read the files again. With no key set,
-//! a server accepts every call and a client sends no credentials.
+//! A server opens [`Security`] from the `[security]` section of the run file and passes it to
+//! [`incoming`](crate::incoming()), which terminates TLS, and to [`server`](crate::server()), which checks scopes and
+//! quota of every call. [`Credentials`] of a client hold the trusted authorities, the certificate and the token.
+//! [`use_credentials`] sets the credentials of a process once, for all later channels. Threads read the files again.
+//! With no key set, a server accepts every call and a client sends no credentials.
 
 mod caller;
 mod certificates;
@@ -46,15 +46,15 @@ use scope::Holder;
 pub(crate) use tls::ServerTls;
 use watched::{Times, Watched};
 
-/// The interval at which files are read again.
+/// Interval for reading files again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The times of connections.
+/// Time limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// The time in which a connection must make a call with the credentials that the server requires.
+    /// Time limit of a connection for the first call with the required credentials.
     pub(crate) first_call: Duration,
-    /// The interval at which the credentials of open connections are checked again.
+    /// Interval for checking the credentials of open connections again.
     pub(crate) review: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for Timing {
     }
 }
 
-/// The credentials that a server requires of its clients. Cheap to clone; the default requires none.
+/// The client credentials that a server requires. Cheap to clone; the default requires none.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     tls: Option<Arc<Watched<ServerTls>>>,
@@ -73,11 +73,11 @@ pub struct Security {
 }
 
 impl Security {
-    /// Reads the files that `section` names, for a server that listens at `address`.
+    /// Reads the files in `section`, for a server that listens at `address`.
     ///
     /// # Errors
-    /// Names the key: of a file that cannot be read or used, of one that another key requires, or that
-    /// [`SecuritySection::check_listen`] names where the address can be reached from other machines.
+    /// Names the key of a file that cannot be read or used, or a key that another key requires. For an address that
+    /// other machines can reach, also the errors of [`SecuritySection::check_listen`].
     pub fn open(section: &SecuritySection, address: SocketAddr) -> Result<Self, ConfigError> {
         section.check_listen(address)?;
         Self::open_looking(section, LOOK_INTERVAL)
@@ -107,19 +107,19 @@ impl Security {
         Ok(Self { tls, guard, timing: Timing::default() })
     }
 
-    /// The TLS settings of new connections; `None`: no TLS.
+    /// Returns the TLS settings for new connections; `None`: no TLS.
     pub(crate) fn tls(&self) -> Option<Arc<ServerTls>> {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// Returns a holder by whom calls of `peer` were accepted and whose token or certificate would be accepted no
-    /// longer, or with other scopes.
+    /// Returns a holder that made accepted calls as `peer`, if the token or certificate would no longer be accepted,
+    /// or only with other scopes.
     pub(crate) fn no_longer_accepted(&self, peer: &Peer) -> Option<Arc<Holder>> {
         let now = Instant::now();
         peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder, now))
     }
 
-    /// The layer that checks calls.
+    /// Returns the layer that checks calls.
     pub(crate) fn guard(&self) -> Guard {
         self.guard.clone()
     }

@@ -1,4 +1,4 @@
-//! The settings of every server: windows, keepalive, deadlines, authorization, health, reflection.
+//! Settings for every server: windows, keepalive, deadlines, authorization, health, reflection.
 
 use std::time::Duration;
 
@@ -16,40 +16,40 @@ use tower_layer::{Identity, Stack};
 use crate::deadline::Deadlines;
 use crate::security::{Guard, Security};
 
-/// The HTTP/2 window of a request's body in bytes. HTTP/2 stores as much of a body before the server reads it, so the
-/// windows of all requests bound the memory that clients take with messages they never finish. A client sends one
-/// window per round trip: 2.6 MB/s at 50 ms, 250 MB/s inside a data centre.
+/// HTTP/2 window of a request body, in bytes. HTTP/2 stores up to one window of a body before the server reads it, so
+/// the windows of all requests bound the memory that clients take with unfinished messages. A client sends one window
+/// per round trip: 2.6 MB/s at 50 ms, 250 MB/s inside a data centre.
 const REQUEST_WINDOW_BYTES: u32 = 128 << 10;
-/// The HTTP/2 window of all requests of a connection in bytes: 64 streams that the server does not read, because a rate
-/// limiter blocks inserts, do not block the other calls of a proxy.
+/// HTTP/2 window of all requests on a connection, in bytes: 64 streams that the server does not read, because a rate
+/// limiter blocks inserts, do not block other calls through a proxy.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// The largest HTTP/2 frame of a request in bytes. A frame that waits for the memory of its message is stored beside
-/// the window.
+/// Largest HTTP/2 frame of a request, in bytes. A frame that waits for the memory of the message is stored in
+/// addition to the window.
 const REQUEST_FRAME_BYTES_MAX: u32 = 32 << 10;
-/// A peer that is silent this long is sent a ping.
+/// A peer that is silent for this time is sent a ping.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// The connection to a peer that does not respond to a ping within this time is closed. Interval and timeout together
-/// are less than TCP's longest retransmission timeout after a cut of the same length, so that peers reconnect within
-/// seconds after a cut of any length.
+/// A peer that does not respond to a ping within this time is disconnected. Interval and timeout together are less
+/// than TCP's longest retransmission timeout after a cut of the same length, so peers reconnect within seconds after
+/// a cut of any length.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The maximum number of concurrent calls and streams of one connection, many times the need of the busiest client.
+/// Maximum number of concurrent calls and streams on one connection, many times the need of the busiest client.
 /// Further calls wait in the client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
-/// The age at which a connection takes no further calls; those in progress go on, and its client opens another for
-/// the next. Connections that were forgotten open thus end, and those of clients spread over servers that were added.
+/// Age at which a connection takes no further calls. Calls in progress continue, and the client opens another
+/// connection for the next call. Thus forgotten connections close, and connections spread over added servers.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// The full name of the reflection service.
+/// Full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
-/// A server whose calls pass their deadlines and the [`Guard`].
+/// A server that checks calls against deadlines and the [`Guard`].
 pub type GuardedServer = Server<Stack<Guard, Stack<Deadlines, Identity>>>;
 
-/// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It answers
-/// the calls that `security` allows, until their deadlines; the services, added to it, set their own message limits. A
-/// server of large requests sets a larger window of streams.
+/// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It
+/// serves the calls that `security` allows, until the deadline of each call. Services added to the server set message
+/// limits. A server for large requests sets a larger stream window.
 #[must_use]
 pub fn server(security: &Security) -> GuardedServer {
     server_aged(security, CONNECTION_AGE_MAX)
@@ -58,7 +58,7 @@ pub fn server(security: &Security) -> GuardedServer {
 /// Serves `services` on the connections that `listener` accepts, at most `connections_max` at once, until `stopped`.
 /// Calls in progress are finished.
 ///
-/// Everything is boxed, so that the transport is compiled in this crate, and not again in each crate that serves.
+/// Everything is boxed, so that the transport is compiled in this crate, and not again in each serving crate.
 pub fn serve(
     server: GuardedServer,
     services: Routes,
@@ -72,7 +72,7 @@ pub fn serve(
     Box::pin(async move { server.add_routes(services).serve_with_incoming_shutdown(connections, stopped).await })
 }
 
-/// As [`server`], with another maximum age of connections.
+/// Returns a [`server`] with another maximum age of connections.
 pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> GuardedServer {
     Server::builder()
         .max_connection_age(connection_age_max)
@@ -86,10 +86,11 @@ pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> 
         .layer(security.guard())
 }
 
-/// The health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to be added to a server.
+/// Returns the health service (`grpc.health.v1`) and the reflection service (`grpc.reflection.v1`), to add to a
+/// server.
 ///
-/// `services` are the full names of the other services (`ReplayServer::<H>::NAME`); each is `SERVING` at once, and the
-/// reporter changes that when the process drains.
+/// `services` are the full names of the other services (`ReplayServer::<H>::NAME`). Each is `SERVING` at once; the
+/// reporter changes the status when the process drains.
 pub async fn health_and_reflection(
     services: &[&str],
 ) -> (HealthReporter, HealthServer<impl Health>, ServerReflectionServer<impl ServerReflection>) {
@@ -101,7 +102,7 @@ pub async fn health_and_reflection(
     (reporter, health, reflection)
 }
 
-/// Returns the builder of a reflection service that lists `services`, health, itself and `more`.
+/// Returns the builder of a reflection service that lists `services`, health, reflection itself and `more`.
 pub(crate) fn described<'a>(services: &'a [&'a str], more: &'a [&'a str]) -> Builder<'a> {
     // Only the served services are listed; the descriptors contain more.
     let always = [tonic_health::pb::health_server::SERVICE_NAME, REFLECTION_NAME];

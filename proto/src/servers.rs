@@ -1,9 +1,9 @@
-//! The set of servers that share one job: a list of endpoints, where each host name stands for all its addresses and is
-//! looked up repeatedly.
+//! The set of servers that share one job: a list of endpoints. Each host name stands for all resolved addresses and
+//! is looked up repeatedly.
 //!
-//! If a name gains addresses (a headless service, a compose service that is scaled), clients use the new servers
-//! without a restart. [`Servers`] yields the current set and its changes; [`preferred`] spreads clients over a set. It
-//! depends on no service and opens no connection.
+//! When a name gains addresses (a headless service, a scaled compose service), clients use the new servers without a
+//! restart. [`Servers`] yields the current set and later changes; [`preferred`] spreads clients over a set. This
+//! module depends on no service and opens no connection.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,10 +21,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::channel::{InvalidEndpoint, Target, check};
 use crate::limits::SERVERS_MAX;
 
-/// The interval between lookups of names: the longest time before a new server is used.
+/// Interval between name lookups: the longest time before a new server is used.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
 
-/// One or several endpoints, as a configuration writes them: `http://a:7001,https://b:7001`.
+/// One or several endpoints, in configuration syntax: `http://a:7001,https://b:7001`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints(Vec<String>);
 
@@ -32,7 +32,7 @@ impl FromStr for Endpoints {
     type Err = InvalidEndpoint;
 
     /// # Errors
-    /// [`InvalidEndpoint`] of the first invalid endpoint; an empty one is invalid.
+    /// [`InvalidEndpoint`] of the first invalid endpoint; an empty endpoint is invalid.
     fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
         let one = |endpoint: &str| check(endpoint).map(|()| endpoint.to_owned());
         text.split(',').map(str::trim).map(one).collect::<Result<_, _>>().map(Self)
@@ -45,21 +45,22 @@ impl fmt::Display for Endpoints {
     }
 }
 
-/// One server of a set. Ordered by its id.
+/// One server of a set. Ordered by id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
-    /// The identity of the server: the endpoint as written if it stands for one address only, so that a server that
-    /// restarts at another address keeps its id; otherwise its address.
+    /// Identity of the server: the endpoint as written if it stands for only one address, so that a server that
+    /// restarts at another address keeps the id; otherwise the address.
     pub id: Arc<str>,
-    /// The current endpoint: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a
-    /// server whose certificate is that of `name`. It never has more than one address.
+    /// Current endpoint: `http://host:port`, `https://host:port`, or `https://name@host:port` for the address of a
+    /// server with a certificate for `name`. Never has more than one address.
     pub endpoint: Arc<str>,
-    /// True if the id is the endpoint as written, not an address: a process that replaces the server takes over the id.
+    /// True if the id is the endpoint as written, not an address: a process that replaces the server takes over the
+    /// id.
     pub has_own_name: bool,
 }
 
 impl Server {
-    /// Returns the server whose id is this endpoint.
+    /// Returns the server with this endpoint as id.
     #[must_use]
     pub fn at(endpoint: &str) -> Self {
         let endpoint: Arc<str> = endpoint.into();
@@ -67,7 +68,7 @@ impl Server {
     }
 }
 
-/// The current set of servers. Clones share one task, which ends with the last clone.
+/// The current set of servers. Clones share one task, which stops with the last clone.
 #[derive(Debug, Clone)]
 pub struct Servers {
     set: watch::Receiver<Arc<[Server]>>,
@@ -75,7 +76,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Follows `endpoints`. Servers given by address are in the set at once, those given by name after the first
+    /// Follows `endpoints`. Servers given by address are in the set at once, servers given by name after the first
     /// lookup; later lookups update them. Must be called inside a tokio runtime.
     #[must_use]
     pub fn resolved(endpoints: &Endpoints) -> Self {
@@ -84,8 +85,8 @@ impl Servers {
         })
     }
 
-    /// Follows `endpoints` as [`Servers::resolved`] does, with another resolver of host and port than the operating
-    /// system; after an error the last answer remains in use.
+    /// Follows `endpoints` as [`Servers::resolved`] does, with `resolve` in place of the operating system's resolver.
+    /// After an error the last result remains in use.
     fn resolved_by<F>(endpoints: &Endpoints, resolve: impl Fn(Arc<str>, u16) -> F + Send + 'static) -> Self
     where
         F: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
@@ -101,28 +102,26 @@ impl Servers {
         Self { set, _task: Some(Arc::new(stop.drop_guard())) }
     }
 
-    /// Follows the set that the sender of `set` publishes.
+    /// Follows the set published by the sender of `set`.
     #[must_use]
     pub fn watching(set: watch::Receiver<Arc<[Server]>>) -> Self {
         Self { set, _task: None }
     }
 
-    /// Returns the servers, ascending by id; a name adds none before its first successful lookup.
+    /// Returns the servers, ascending by id; a name adds none before the first successful lookup.
     #[must_use]
     pub fn current(&self) -> Arc<[Server]> {
         Arc::clone(&self.set.borrow())
     }
 
-    /// Returns true if the set differs from the one that this clone saw at the last call of this or of
-    /// [`Servers::changed`].
+    /// Returns true if the set changed since the last call of this or of [`Servers::changed`] on this clone.
     pub(crate) fn has_changed(&mut self) -> bool {
         let has_changed = self.set.has_changed().unwrap_or(false);
         self.set.mark_unchanged();
         has_changed
     }
 
-    /// Waits until the set differs from the one that this clone saw at the last call; forever if the set cannot change.
-    /// Cancel-safe.
+    /// Waits until the set changes after the last call on this clone; forever if the set cannot change. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.set.changed().await.is_err() {
             pending().await
@@ -130,7 +129,7 @@ impl Servers {
     }
 }
 
-/// Resolves the names repeatedly, without end.
+/// Resolves the names repeatedly, forever.
 async fn follow<F>(mut names: Vec<Name>, resolve: impl Fn(Arc<str>, u16) -> F, sender: watch::Sender<Arc<[Server]>>)
 where
     F: Future<Output = io::Result<Vec<SocketAddr>>>,
@@ -165,33 +164,33 @@ fn set_of(names: &[Name]) -> Arc<[Server]> {
     servers.into()
 }
 
-/// Returns the host and port of an endpoint, without the name on the certificate.
+/// Returns host and port of an endpoint, without the certificate name.
 fn address_of(endpoint: &str) -> &str {
     endpoint.rsplit_once(['@', '/']).map_or(endpoint, |(_, address)| address)
 }
 
-/// One endpoint of the configuration, and the addresses of its host name at the last lookup.
+/// One endpoint of the configuration, and the addresses of the host name at the last lookup.
 #[derive(Debug)]
 struct Name {
     written: Arc<str>,
-    /// The name on the certificate of its servers, if they use TLS.
+    /// Certificate name of the servers, if they use TLS.
     certificate: Option<String>,
     host: Arc<str>,
     port: u16,
     /// True for an address or `localhost`: used as written and never looked up.
     is_fixed: bool,
     addresses: BTreeSet<SocketAddr>,
-    /// The address whose id is the endpoint as written: the only address of the name while it had one. It keeps this id
-    /// when others are added, so that clients do not mistake another server for it.
+    /// The address with the endpoint as written for an id: the only address of the name before further addresses
+    /// appeared. The address keeps this id afterwards, so that clients do not mistake another server for it.
     sole: Option<SocketAddr>,
-    /// True once the name has had several addresses at once: a new address may then be that of any server.
+    /// True once the name has had several addresses at once: a new address may then belong to any server.
     was_several: bool,
     /// True if the last lookup failed; logged once.
     failing: bool,
 }
 
 impl Name {
-    /// Creates the entry of a checked `endpoint`.
+    /// Creates the entry for a checked `endpoint`.
     fn new(endpoint: &str) -> Self {
         let target = endpoint.parse::<Target>().expect("the endpoints of a configuration are checked");
         let (host, port) = target.dial;
@@ -228,7 +227,7 @@ impl Name {
     fn hold(&mut self, addresses: BTreeSet<SocketAddr>) {
         self.was_several |= addresses.len() > 1;
         if !self.was_several {
-            // A server that changes its address keeps its name.
+            // A server that changes address keeps the id.
             self.sole = addresses.first().copied().or(self.sole);
         }
         self.addresses = addresses;
@@ -251,18 +250,18 @@ impl Name {
     }
 }
 
-/// Selects the addresses of one family. A server that listens on both families has two addresses; if a name has both,
-/// those of one family cover all its servers.
+/// Selects the addresses of one family. A server that listens on both families has two addresses; for a name with
+/// both families, one family covers all servers.
 fn one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let any_v4 = addresses.iter().any(SocketAddr::is_ipv4);
     addresses.into_iter().filter(|address| address.is_ipv4() == any_v4).collect()
 }
 
-/// Returns the servers in the order of preference of `client`, by rendezvous hashing (Thaler and Ravishankar 1998).
+/// Ranks the servers in the preference order of `client`, by rendezvous hashing (Thaler and Ravishankar 1998).
 ///
-/// Each client ranks the servers by a hash of both ids. Clients spread evenly; a server that joins takes its share from
-/// all others and moves no other client; the clients of one that leaves move to their next choice. The order is the
-/// same in every process and build.
+/// Each client ranks the servers by a hash of both ids. Clients spread evenly. A server that joins takes an equal
+/// share from all other servers and moves no other client; the clients of a leaving server move to the next choice.
+/// The order is the same in every process and build.
 #[must_use]
 pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     let mut ranked = servers.to_vec();
@@ -270,7 +269,7 @@ pub fn preferred(servers: &[Server], client: u64) -> Vec<Server> {
     ranked
 }
 
-/// Returns the number of a client that is identified by its name.
+/// Returns the number of a client identified by name.
 pub(crate) fn named(name: &str) -> u64 {
     score(name, 0)
 }

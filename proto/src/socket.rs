@@ -1,4 +1,4 @@
-//! The connections of channels and servers: plain TCP, or TLS over it, with a value that lives as long as they do.
+//! The connections of channels and servers: plain TCP, or TLS over it, with a value of the same lifetime.
 
 use std::io;
 use std::pin::Pin;
@@ -16,13 +16,13 @@ pub struct Socket<A> {
     pub(crate) attached: A,
 }
 
-/// A value that is dropped with its connection.
+/// A value that is dropped with the connection.
 pub(crate) trait Attached: Unpin {
     /// Receives the error of a read.
     fn read_failed(&self, _error: &io::Error) {}
 
-    /// Ready with an error when the connection must end. Reads and writes both ask: HTTP/2 stops reading while an
-    /// answer to the client cannot be written.
+    /// Ready with an error when the connection must close. Polled by both reads and writes: HTTP/2 stops reading
+    /// while a response to the client cannot be written.
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! The statuses of rejected calls, with their details.
+//! Status details of rejected calls.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-/// `INVALID_ARGUMENT` whose details (`google.rpc.BadRequest`) name the field.
+/// Returns `INVALID_ARGUMENT` with the field in the details (`google.rpc.BadRequest`).
 #[must_use]
 pub fn status(invalid: &Invalid) -> Status {
     let details = ErrorDetails::with_bad_request_violation(&invalid.field, &invalid.reason);
     Status::with_error_details(Code::InvalidArgument, invalid.to_string(), details)
 }
 
-/// The trailer with the delay before a retry in milliseconds, under gRPC's name for it.
+/// gRPC's trailer for the delay before a retry, in milliseconds.
 pub const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 
-/// Adds the delay before a retry to a rejection, in its trailer and in its details (`google.rpc.RetryInfo`).
+/// Adds the delay before a retry to a rejection, in the trailer and in the details (`google.rpc.RetryInfo`).
 #[must_use]
 pub fn retry_after(status: Status, after: Duration) -> Status {
     let milliseconds = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! Publication of weights: manifests are pushed, weights are fetched in chunks and verified by their digest:
+//! Publication of weights: manifests are pushed, weights are fetched in chunks and verified by digest:
 //! `zerofleet.weights.v1`.
 //!
-//! The learner adds a [`WeightsService`] to its server and publishes through its [`Publisher`]; each process that plays
-//! holds a [`Subscriber`].
+//! The learner adds a [`WeightsService`] to the server and publishes through the [`Publisher`]; each process that
+//! plays holds a [`Subscriber`].
 
 mod serve;
 mod service;
@@ -23,19 +23,19 @@ pub mod v1 {
 /// A complete version: the bytes match the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// Its metadata.
+    /// Metadata: version, size, digest and architecture.
     pub manifest: Manifest,
-    /// Its bytes, a safetensors file.
+    /// The weights, as a safetensors file.
     pub bytes: Bytes,
 }
 
-/// The range of bytes requested.
+/// The requested byte range: from `offset` to the end of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchQuery {
-    /// The version.
+    /// The requested version.
     pub version: WeightsVersion,
-    /// The digest from the manifest.
+    /// The digest in the manifest.
     pub digest: Digest,
-    /// The first requested byte.
+    /// First requested byte.
     pub offset: u64,
 }

@@ -1,6 +1,6 @@
-//! Opens the connections of a channel. Unlike tonic's connectors, this one bounds the time of name resolution too,
-//! which may take the longest while the network is down; reads certificates again when they change; can connect to one
-//! address of a name; and keeps the reason why a certificate was rejected.
+//! Opens the connections of a channel. Unlike tonic's connectors, this one also bounds the time of name resolution,
+//! often the longest step while the network is down. It reads changed certificates again, can connect to one address
+//! of a name, and keeps the reason for a rejected certificate.
 
 use std::io;
 use std::pin::Pin;
@@ -21,8 +21,8 @@ use super::endpoint::Target;
 use crate::security::Credentials;
 use crate::socket::{Attached, Socket};
 
-/// The reason for which one side rejected the other's certificate; tonic's errors do not carry it to the call. Also
-/// attached to each connection, since with TLS 1.3 the alert arrives in place of the first response.
+/// The reason why one side rejected the certificate of the other side; tonic's errors do not carry the reason to the
+/// call. Also attached to each connection, since with TLS 1.3 the alert arrives in place of the first response.
 #[derive(Debug, Clone)]
 pub(super) struct Rejection {
     endpoint: Arc<str>,
@@ -115,7 +115,7 @@ fn no_authorities(Rejection { endpoint, .. }: &Rejection) -> String {
     format!("{endpoint}: security.ca, the authorities that sign server certificates, is not set")
 }
 
-/// Describes a rejected certificate for an operator; `None` for other faults.
+/// Describes a rejected certificate for an operator; `None` for any other fault.
 fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
     let because = match error.get_ref()?.downcast_ref::<TlsError>()? {
         TlsError::InvalidCertificate(fault) => format!("its certificate is rejected: {}", certificate_fault(fault)),
@@ -145,7 +145,7 @@ fn certificate_fault(fault: &CertificateError) -> String {
     match fault {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet".to_owned(),
-        // `BadSignature`: the issuer has the name of a trusted authority and another key.
+        // `BadSignature`: the issuer has the name of a trusted authority, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "it is not signed by an authority in security.ca".to_owned()
         }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use tonic::transport::Uri;
 
-/// The reason why no channel is opened to an endpoint.
+/// A reason why no channel is opened to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
-    /// Not the address of a server.
+    /// The text is not the address of a server.
     #[error("`{endpoint}` is not an endpoint, write it as `http://host:port` or `https://host:port`")]
     Malformed {
         /// The text as configured.
         endpoint: String,
     },
-    /// `http` off loopback, where this process has a token: every call would send it unencrypted.
+    /// `http` off loopback in a process with a token: every call would send the token unencrypted.
     #[error("`{endpoint}` would be sent the token of security.token_file unencrypted: write https://")]
     UnencryptedToken {
         /// The text as configured.
@@ -21,7 +21,7 @@ pub enum InvalidEndpoint {
     },
 }
 
-/// Checks `endpoint` without connecting, so that a configuration can be refused before anything starts.
+/// Checks `endpoint` without connecting, so that a configuration can be rejected before anything starts.
 ///
 /// # Errors
 /// [`InvalidEndpoint`].
@@ -32,9 +32,9 @@ pub fn check(endpoint: &str) -> Result<(), InvalidEndpoint> {
 /// The parts of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The authority of requests.
+    /// The authority in requests.
     pub(super) uri: Uri,
-    /// The host and port that are connected to.
+    /// Host and port to connect to.
     pub(crate) dial: (Arc<str>, u16),
     /// The name that the server's certificate must have; `None` for `http`.
     pub(crate) tls_server: Option<ServerName<'static>>,
@@ -48,11 +48,11 @@ const HTTPS_PORT: u16 = 443;
 impl FromStr for Target {
     type Err = InvalidEndpoint;
 
-    /// Parses `http://host:port`, `https://host:port`, or `https://name@host:port`, which is one address of the server
-    /// `name`: its certificate must have that name.
+    /// Parses `http://host:port`, `https://host:port`, or `https://name@host:port`: one address of the server `name`,
+    /// which must present a certificate for that name.
     fn from_str(endpoint: &str) -> Result<Self, InvalidEndpoint> {
         let invalid = || InvalidEndpoint::Malformed { endpoint: endpoint.to_owned() };
-        // The text is checked, not only its parsed form: tonic reads `unix:` paths as sockets behind a made-up address.
+        // Checks the text, not only the parsed form: tonic reads `unix:` paths as sockets with a made-up address.
         if endpoint.starts_with("http://") {
             let uri = endpoint.parse::<Uri>().map_err(|_| invalid())?;
             let dial = (bare_host(&uri).into(), uri.port_u16().unwrap_or(HTTP_PORT));
@@ -81,7 +81,7 @@ fn has_host(uri: &Uri) -> bool {
     uri.host().is_some_and(|host| !host.is_empty())
 }
 
-/// The host without the brackets of an IPv6 address.
+/// Returns the host, without the brackets of an IPv6 address.
 fn bare_host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_matches(['[', ']'])
 }

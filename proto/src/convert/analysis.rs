@@ -7,7 +7,7 @@ use crate::inference::v1::position;
 use crate::inference::{Moves, SearchQuery, v1};
 use crate::limits::{ACTIONS_MAX, NAME_BYTES_MAX, STEPS_MAX};
 
-/// The longest notation of a move, in bytes.
+/// Maximum length of a move in notation, in bytes.
 const NOTATION_BYTES_MAX: usize = 64;
 
 fn action(field: String, value: u32) -> Result<Action, Invalid> {
@@ -28,7 +28,7 @@ fn position_to_wire(game: Option<String>, moves: Moves) -> v1::Position {
     v1::Position { game: game.unwrap_or_default(), moves: Some(moves) }
 }
 
-/// Returns the name of the game, if there is one, and the moves; a position without moves is the start position.
+/// Returns the name of the game, if present, and the moves; a position without moves is the start position.
 fn position_from_wire(position: Option<v1::Position>) -> Result<(Option<String>, Moves), Invalid> {
     let v1::Position { game, moves } = required("position", position)?;
     if game.len() > NAME_BYTES_MAX {
@@ -98,7 +98,7 @@ pub(crate) fn analyse_to_wire(query: SearchQuery, interval: Option<Duration>) ->
     }
 }
 
-/// Returns the query and its report interval.
+/// Returns the query and the report interval.
 ///
 /// # Errors
 /// [`Invalid`] names the field.
@@ -108,7 +108,7 @@ pub fn analyse_from_wire(message: v1::AnalyseRequest) -> Result<(SearchQuery, Op
     Ok((query(position, simulations, milliseconds)?, interval))
 }
 
-/// Checks the numbers of a report.
+/// Checks that all values in a report are finite and all actions in range.
 pub(crate) fn checked(report: v1::Analysis) -> Result<v1::Analysis, Invalid> {
     finite("value", &[report.value])?;
     for (i, each) in report.moves.iter().enumerate() {

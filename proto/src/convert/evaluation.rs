@@ -17,10 +17,9 @@ mod tests;
 
 /// Bytes of a float32 on the wire.
 const FLOAT_BYTES: usize = size_of::<f32>();
-/// Bytes of a number in half precision on the wire.
+/// Bytes of a half-precision float on the wire.
 const HALF_BYTES: usize = size_of::<f16>();
-/// The tolerance for the sum of an answer's probabilities around one: the rounding of many small probabilities in half
-/// precision.
+/// Tolerance for the sum of received probabilities around one: many small probabilities, rounded to half precision.
 const SUM_TOLERANCE: f32 = 0.05;
 
 /// Returns the content of a message; an empty message is a fault.
@@ -80,7 +79,7 @@ impl TryFrom<v1::Welcome> for Welcome {
     }
 }
 
-/// Converts a batch to a request without an id: bits where all numbers are 0 or 1.
+/// Converts a batch to a request without an id: bits if all observation values are 0 or 1, floats otherwise.
 pub(crate) fn request_to_wire(
     batch: &Batch,
     actions: usize,
@@ -103,7 +102,7 @@ pub(crate) fn request_to_wire(
     }
 }
 
-/// Packs observations into bits; returns `None` if a number is neither 0 nor 1.
+/// Packs observations into bits; returns `None` if a value is neither 0 nor 1.
 fn bits_to_wire(batch: &Batch) -> Option<Bytes> {
     let numbers = batch.shape().len();
     let mut bits = Vec::with_capacity(batch.len() * numbers.div_ceil(8));
@@ -134,7 +133,7 @@ fn legal_to_wire(batch: &Batch, actions: usize) -> Bytes {
     legal.into()
 }
 
-/// Converts a request for positions of `shape` with `actions` actions, at most `positions_max` of them.
+/// Converts a request for at most `positions_max` positions of `shape`, with `actions` actions.
 pub(crate) fn request_from_wire(
     message: v1::EvalRequest,
     shape: ObservationShape,
@@ -151,7 +150,7 @@ pub(crate) fn request_from_wire(
         Observations::Floats(floats) => {
             length("request.floats", floats.len(), count.saturating_mul(shape.len() * FLOAT_BYTES))?;
             let is_wrong = |&number: &[u8; FLOAT_BYTES]| !(0.0..=1.0).contains(&f32::from_le_bytes(number));
-            // One extreme number could make the network return NaN, and fail a batch that other clients share.
+            // One extreme value could make the network return NaN, and fail a batch shared with other clients.
             if let Some(wrong) = floats.as_chunks().0.iter().position(is_wrong) {
                 let field = format!("request.floats[{}]", wrong / shape.len());
                 return Err(invalid(field, "has a number that is not from 0 to 1"));
@@ -181,7 +180,7 @@ impl PackedPositions {
         self.count
     }
 
-    /// Returns observation and legal actions of position `i`: equal positions of one stream have equal bytes.
+    /// Returns the observation and the legal actions of position `i`: equal positions in one stream have equal bytes.
     #[must_use]
     pub fn row(&self, i: usize) -> (&[u8], &[u8]) {
         let (Observations::Bits(observations) | Observations::Floats(observations)) = &self.observations;
@@ -235,7 +234,7 @@ fn unpack(bits: &[u8], planes: &mut [f32]) {
     }
 }
 
-/// Converts the answer to the request `id`, which holds probabilities of wins, draws and losses: no server evaluates
+/// Converts the response to the request `id`, with probabilities of wins, draws and losses: no server evaluates
 /// networks of returns.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
@@ -269,7 +268,7 @@ pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) ->
     Ok(predictions)
 }
 
-/// Normalises numbers that are nearly probabilities.
+/// Normalises values that are nearly probabilities.
 fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
     if let Some(wrong) = probabilities.iter().find(|p| !(0.0..=1.0).contains(*p)) {
         return Err(format!("holds {wrong}, which is no probability"));
@@ -290,7 +289,7 @@ pub fn rejection_to_wire(id: u64, rejection: Rejection) -> v1::Rejection {
     v1::Rejection { id, reason: reason.into(), message: super::cut(message), retry_after_us }
 }
 
-/// Returns the id of the request, and the reason for its rejection.
+/// Returns the id of the rejected request, and the rejection.
 pub(crate) fn rejection_from_wire(message: v1::Rejection) -> Result<(u64, Rejection), Invalid> {
     let v1::Rejection { id, reason, message, retry_after_us } = message;
     let reason = match RejectReason::try_from(reason) {

@@ -17,7 +17,7 @@ impl TryFrom<v1::Hello> for Origin {
     }
 }
 
-/// Returns the trace context of a message of an insert stream.
+/// Returns the trace context in a message of an insert stream.
 #[must_use]
 pub fn trace_of(message: &v1::InsertRequest) -> Option<TraceContext> {
     TraceContext::parse(&message.trace)

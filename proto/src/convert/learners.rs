@@ -8,12 +8,12 @@ fn index(field: &str, value: u32) -> Result<usize, Invalid> {
     between(field, value, 0, LEARNERS_MAX - 1)
 }
 
-/// An identity of N bytes.
+/// Converts an identity of N bytes.
 fn fixed<const N: usize>(field: &str, bytes: &[u8]) -> Result<[u8; N], Invalid> {
     bytes.try_into().map_err(|_| invalid(field, format!("has {} bytes, expected {N}", bytes.len())))
 }
 
-/// The number of a group or of a version of weights.
+/// Checks the number of a group or of a weights version.
 fn number(field: &str, value: u64) -> Result<u64, Invalid> {
     if value > NUMBER_MAX {
         return Err(invalid(field, format!("{value} is more than {NUMBER_MAX}")));
@@ -21,7 +21,7 @@ fn number(field: &str, value: u64) -> Result<u64, Invalid> {
     Ok(value)
 }
 
-/// Checks the name of an address.
+/// Checks the key of an address.
 pub(crate) fn key(key: String) -> Result<String, Invalid> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(key),

@@ -131,7 +131,7 @@ impl From<TableChange> for v1::ConfigureRequest {
     }
 }
 
-/// Keys and values are checked by the server, which has the table.
+/// The server, which has the table, checks keys and values.
 impl TryFrom<v1::ConfigureRequest> for TableChange {
     type Error = Invalid;
 
@@ -140,7 +140,7 @@ impl TryFrom<v1::ConfigureRequest> for TableChange {
     }
 }
 
-/// Checks the number and the lengths of the keys and values of a table.
+/// Checks the number and the lengths of table settings.
 pub(crate) fn settings_from_wire(settings: HashMap<String, String>) -> Result<BTreeMap<String, String>, Invalid> {
     if settings.len() > TABLE_KEYS_MAX {
         return Err(invalid("settings", format!("has {} entries, the limit is {TABLE_KEYS_MAX}", settings.len())));

@@ -27,7 +27,7 @@ impl From<Revisable> for v1::ReviseRequest {
     }
 }
 
-/// Checks a revision against the limits of the server's game; the server compares it with what it holds.
+/// Checks a revision against the limits of the server's game; the server compares it with the stored trajectory.
 ///
 /// # Errors
 /// [`Invalid`] names the first field at fault.
@@ -40,7 +40,7 @@ pub fn revision_from_wire(message: v1::ReviseRequest, limits: Limits) -> Result<
     Ok(Revisable { trajectory, revision })
 }
 
-/// Returns the answer to a choice.
+/// Returns the response to a choice.
 #[must_use]
 pub fn choice_to_wire(chosen: Option<Revisable>) -> v1::ChooseResponse {
     match chosen {
@@ -51,7 +51,7 @@ pub fn choice_to_wire(chosen: Option<Revisable>) -> v1::ChooseResponse {
     }
 }
 
-/// Checks the answer to a choice.
+/// Checks the response to a choice.
 pub(crate) fn choice_from_wire(message: v1::ChooseResponse) -> Result<Option<Revisable>, Invalid> {
     let v1::ChooseResponse { trajectory, revision } = message;
     let Some(trajectory) = trajectory else { return Ok(None) };

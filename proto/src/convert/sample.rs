@@ -30,15 +30,15 @@ impl TryFrom<v1::Open> for SampleQuery {
     }
 }
 
-/// Returns the number of batches, at least one and no more than may be open at once; and the newest version published,
-/// if the client publishes any.
+/// Returns the number of batches, from 1 to [`CREDIT_BATCHES_MAX`], and the latest published version, if the client
+/// publishes any.
 pub(crate) fn credit_from_wire(credit: v1::Credit) -> Result<(u32, Option<WeightsVersion>), Invalid> {
     let v1::Credit { batches, newest_weights_version } = credit;
     between("batches", batches, 1, CREDIT_BATCHES_MAX as usize)?;
     Ok((batches, (newest_weights_version > 0).then_some(WeightsVersion(newest_weights_version))))
 }
 
-/// Returns a `waiting` message, with the reason truncated to its limit.
+/// Returns a `waiting` message, with a truncated reason.
 #[must_use]
 pub fn waiting_to_wire(reason: String) -> v1::SampleResponse {
     let waiting = v1::Waiting { reason: cut(reason) };
@@ -50,14 +50,14 @@ pub(crate) fn waiting_from_wire(v1::Waiting { reason }: v1::Waiting) -> Result<S
     sentence("reason", reason)
 }
 
-/// Returns the messages that carry a batch, in order: parts of at most [`PART_BYTES_MAX`], or of one sample.
+/// Returns the messages of a batch, in order: parts of at most [`PART_BYTES_MAX`], or single samples.
 #[must_use]
 pub fn batch_to_wire(batch: &SampleBatch) -> Vec<v1::SampleResponse> {
     let response = |part| v1::SampleResponse { message: Some(v1::sample_response::Message::Batch(part)) };
     parts(batch, PART_BYTES_MAX).into_iter().map(response).collect()
 }
 
-/// Splits a batch into parts. Each part has the table of the whole batch, so that it can be decoded alone.
+/// Splits a batch into parts. Each part has the table of the whole batch, so that the part can be decoded alone.
 pub(crate) fn parts(batch: &SampleBatch, part_bytes_max: usize) -> Vec<v1::Batch> {
     let v1::Batch { samples, table } = batch.into();
     let mut parts: Vec<v1::Batch> = Vec::new();
@@ -112,7 +112,7 @@ impl TryFrom<v1::Sample> for Sample {
     }
 }
 
-/// Converts a whole batch to one part, whatever its size.
+/// Converts a whole batch to one part of any size.
 impl From<&SampleBatch> for v1::Batch {
     fn from(SampleBatch { samples, table }: &SampleBatch) -> Self {
         Self { samples: samples.iter().map(v1::Sample::from).collect(), table: Some(table.clone()) }

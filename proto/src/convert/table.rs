@@ -6,7 +6,7 @@ use super::{Invalid, between, cut, inside, invalid, required, sentence, table_na
 use crate::limits::{ACTORS_MAX, STEPS_MAX};
 use crate::replay::{ListOrder, ListQuery, Report, v1};
 
-/// Checks the statistics of a table that a server reports.
+/// Checks the table statistics from a server.
 pub(crate) fn checked_table(table: v1::TableStats) -> Result<v1::TableStats, Invalid> {
     ratio("samples_per_insert_target", table.samples_per_insert_target)?;
     ratio("samples_per_insert", table.samples_per_insert)?;
@@ -26,7 +26,7 @@ fn checked_total_weight(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight)
     if log2_scale.is_finite() { Ok(()) } else { Err(invalid("log2_scale", format!("{log2_scale} is not finite"))) }
 }
 
-/// Checks the list of actors of a server.
+/// Checks the actor list of a server.
 pub(crate) fn checked_actors(actors: v1::ActorsResponse) -> Result<v1::ActorsResponse, Invalid> {
     if actors.actors.len() > ACTORS_MAX {
         return Err(invalid("actors", format!("are {}, at most {ACTORS_MAX} are listed", actors.actors.len())));

@@ -1,4 +1,4 @@
-//! Messages survive a round trip; malformed messages are rejected by the name of their field and never cause a panic.
+//! Messages survive a round trip; malformed messages are rejected, with the field name, and never cause a panic.
 
 mod malformed;
 mod round_trips;
@@ -55,7 +55,7 @@ fn finite() -> impl Strategy<Value = f32> {
     prop_oneof![Just(0.0), Just(-0.0), -1.0_f32..1.0, Just(f32::MAX), Just(f32::MIN_POSITIVE)]
 }
 
-/// Distributions over a few of all actions.
+/// Distributions over a few actions.
 fn policies() -> impl Strategy<Value = Vec<ActionProbability>> {
     proptest::collection::btree_map(any::<u16>(), 1_u16..1000, 1..8).prop_map(|visits| {
         let sum = visits.values().map(|&count| f32::from(count)).sum::<f32>();

@@ -31,7 +31,7 @@ impl TryFrom<v1::Trajectory> for Trajectory {
     }
 }
 
-/// Checks a trajectory against the limits of a game.
+/// Converts a trajectory within the limits of a game.
 pub(crate) fn within(v1::Trajectory { id, columns }: v1::Trajectory, limits: Limits) -> Result<Trajectory, Invalid> {
     let id = required("id", id)?.into();
     Trajectory::parse(id, within_limit(&columns)?, limits)

@@ -105,7 +105,7 @@ impl TryFrom<v1::Architecture> for Architecture {
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
         let support = between("muzero_support", muzero_support, 0, max)?;
-        // Only a network that is categorical has chance codes.
+        // Only a categorical network has chance codes.
         let codes = between("chance_codes", chance_codes, 0, if support == 0 { 0 } else { max })?;
         // A search moves by the rules or by dynamics.
         let return_support = between("return_support", return_support, 0, if support == 0 { max } else { 0 })?;
@@ -146,7 +146,7 @@ impl TryFrom<v1::Architecture> for Architecture {
 impl From<Activation> for v1::Activation {
     fn from(activation: Activation) -> Self {
         match activation {
-            // As before there were others.
+            // Unset in messages from before the other variants.
             Activation::Relu => Self::Unspecified,
             Activation::Mish => Self::Mish,
             Activation::Silu => Self::Silu,
@@ -168,7 +168,7 @@ fn activation_from_wire(activation: i32) -> Result<Activation, Invalid> {
 impl From<BlockKind> for v1::BlockKind {
     fn from(block: BlockKind) -> Self {
         match block {
-            // As before there were others.
+            // Unset in messages from before the other variants.
             BlockKind::Residual => Self::Unspecified,
             BlockKind::Bottleneck => Self::Bottleneck,
         }
@@ -186,7 +186,7 @@ fn block_from_wire(block: i32) -> Result<BlockKind, Invalid> {
 impl From<NormKind> for v1::NormKind {
     fn from(norm: NormKind) -> Self {
         match norm {
-            // As before there were others.
+            // Unset in messages from before the other variants.
             NormKind::Batch => Self::Unspecified,
             NormKind::Layer => Self::Layer,
             NormKind::Group => Self::Group,
@@ -206,7 +206,7 @@ fn norm_from_wire(norm: i32) -> Result<NormKind, Invalid> {
 impl From<HeadKind> for v1::HeadKind {
     fn from(heads: HeadKind) -> Self {
         match heads {
-            // As before there were others.
+            // Unset in messages from before the other variants.
             HeadKind::Flattened => Self::Unspecified,
             HeadKind::Pooled => Self::Pooled,
         }
@@ -242,7 +242,7 @@ pub(crate) fn subscribe_from_wire(
     name("name", subscriber)
 }
 
-/// Returns the offset of the data, and the data.
+/// Returns the offset of a chunk, and the data.
 pub(crate) fn chunk_from_wire(v1::Chunk { offset, data }: v1::Chunk) -> Result<(u64, bytes::Bytes), Invalid> {
     match data.len() {
         0 => Err(invalid("data", "is empty")),

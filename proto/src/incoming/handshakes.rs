@@ -14,41 +14,41 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::security::{Network, ServerTls};
 
-/// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, since
-/// it is one of those that never end.
+/// Maximum number of concurrent handshakes. A handshake takes a few round trips; beyond the limit the oldest is
+/// aborted, since it will most likely never finish.
 const HANDSHAKES_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
-/// The time limit of a handshake.
+/// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Data from a rejected client is read this long, so that the client can read the alert.
+/// Time for reading further data from a rejected client, so that the client can read the alert.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The interval between warnings about failed handshakes, which any client can cause.
+/// Interval between warnings about failed handshakes, which any client can cause.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the TLS handshakes of connections that are not served yet.
 ///
-/// They run concurrently in the task that accepts connections and end with it; none is spawned.
+/// Handshakes run concurrently in the task that accepts connections and stop with it; none is spawned.
 #[derive(Default)]
 pub(super) struct Handshakes {
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
-    /// The abort handles, keyed by the order in which the handshakes began.
+    /// Abort handles, keyed by the start order of the handshakes.
     give_up: BTreeMap<u64, AbortHandle>,
     begun: u64,
     warned: Option<Instant>,
 }
 
-/// Where a connection comes from, and its place among those without an accepted call.
+/// Origin of a connection, and the place among the connections from that address without an accepted call.
 pub(super) struct Arrival {
     pub(super) network: Arc<Network>,
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// A connection whose handshake is complete, with the settings that accepted its certificate.
+/// A connection after the handshake, with the settings that accepted the certificate.
 pub(super) type Encrypted = (Arrival, Arc<ServerTls>, Box<TlsStream<TcpStream>>);
 
-/// The number of a handshake and its result; `None` if it was aborted because of the limit.
+/// Number and result of a handshake; the result is `None` if the limit aborted the handshake.
 type Finished = (u64, Option<Result<Encrypted, Failure>>);
 
 struct Failure {
@@ -70,7 +70,7 @@ impl Handshakes {
         self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());
     }
 
-    /// Waits for a handshake to end: `Some(None)` if it failed. `None` while none is in progress. Cancel-safe.
+    /// Waits for a handshake to finish: `Some(None)` if it failed. `None` while none is in progress. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Option<Encrypted>> {
         let (number, finished) = self.under_way.next().await?;
         self.give_up.remove(&number);

@@ -1,4 +1,4 @@
-//! The time for which a connection may stay open: until its first call is due, then while its credentials are accepted.
+//! The lifetime of a connection: until the first call is due, then while the credentials are accepted.
 
 use std::io;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::security::{Peer, Security, ServerTls};
 use crate::socket::Attached;
 
-/// The places of a connection without an accepted call: among those from its address, and among those of the server.
+/// Places of a connection without an accepted call: one for the client's address, and one for the whole server.
 pub(super) type NewcomerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
-/// The time after the deadline of the first call in which what has arrived is read: a process that was paused finds the
-/// deadlines of connections over whose calls wait to be read.
+/// Time after the deadline of the first call for reading data that has already arrived. A process that was paused
+/// finds expired deadlines on connections with unread calls.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The state of an open connection: what it counts towards, and when it must end.
+/// State of an open connection: the counted permits and the conditions for closing it.
 #[derive(Debug)]
 pub struct Lifetime {
     pub(super) peer: Peer,
@@ -32,7 +32,7 @@ pub struct Lifetime {
     timer: Pin<Box<Sleep>>,
     /// True once the deadline of the first call is over.
     in_grace: bool,
-    /// True once the reason is logged for which the connection ends.
+    /// True after logging the reason for closing the connection.
     has_ended: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Lifetime {
 #[derive(Debug)]
 pub(super) struct Certificate {
     chain: Vec<CertificateDer<'static>>,
-    /// The settings that it was last verified by.
+    /// The settings of the last verification.
     accepted_by: Arc<ServerTls>,
-    /// The time of the handshake. It is verified as of then: one that expires ends no connection.
+    /// Time of the handshake. The certificate is verified as of then, so expiry closes no connection.
     at: UnixTime,
 }
 
@@ -52,7 +52,7 @@ impl Certificate {
         Self { chain, accepted_by: by, at: UnixTime::now() }
     }
 
-    /// Verifies the certificate by changed settings.
+    /// Verifies the certificate under changed settings.
     fn verify(&mut self, current: Arc<ServerTls>) -> Result<(), rustls::Error> {
         if !Arc::ptr_eq(&current, &self.accepted_by) {
             current.verify_client(&self.chain, self.at)?;

@@ -14,44 +14,44 @@ use crate::limits::MESSAGE_BYTES_MAX;
 /// The moves from the start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moves {
-    /// Moves as actions.
+    /// Moves as actions, in the order of play.
     Actions(Vec<Action>),
     /// Moves in the notation of players.
     Notation(Vec<String>),
 }
 
-/// A position, and the limits of its search.
+/// A position, and the limits of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchQuery {
-    /// The name of the game; `None`: the one that is served.
+    /// Name of the game; `None`: the served game.
     pub game: Option<String>,
-    /// The moves that lead to the position.
+    /// The moves from the start to the position.
     pub moves: Moves,
-    /// The maximum number of simulations.
+    /// Maximum number of simulations.
     pub simulations: Option<u32>,
-    /// The time limit, in whole milliseconds.
+    /// Time limit, in whole milliseconds.
     pub time: Option<Duration>,
 }
 
-/// Requests moves from an inference server; a request is not retried.
+/// Requests moves from an inference server, without retries.
 #[derive(Debug, Clone)]
 pub struct AnalysisClient {
     client: InferenceClient<Channel>,
 }
 
-/// The reason for which a search request failed.
+/// A reason why a search request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
     /// The server rejected the request, or the connection failed.
     #[error("the inference server refused")]
     Status(#[from] Status),
-    /// The answer violates the protocol.
+    /// The response violates the protocol.
     #[error("the inference server's answer is invalid")]
     Answer(#[from] Invalid),
 }
 
 impl AnalysisClient {
-    /// Creates a client, which connects with its first request.
+    /// Creates a client, which connects with the first request.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -70,7 +70,7 @@ impl AnalysisClient {
     }
 
     /// Returns the reports of a search, about one every `interval`; the last report is finished. Dropping the stream
-    /// ends the search.
+    /// stops the search.
     ///
     /// # Errors
     /// [`AnalysisError`], which is also the error of the stream.
@@ -85,7 +85,7 @@ impl AnalysisClient {
         Ok(reports.and_then(async |report| Ok(convert::analysis::checked(report)?)).boxed())
     }
 
-    /// Returns the models served, their load, and the reasons for small batches. The numbers and texts are
+    /// Returns the served models, the load of each, and the reasons for small batches. The contents are
     /// human-readable and not checked.
     ///
     /// # Errors

@@ -24,27 +24,27 @@ use crate::reconnect::{Backoff, Broken, Client};
 use crate::replay::order::Fault;
 use crate::servers::Server;
 
-/// The capacity of the queue of requests between the task and the socket: enough to keep a connection busy, at no cost.
+/// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// The time limit for requests in flight before a stream moves to another server without them.
+/// Time limit for requests in flight before a stream moves to another server without them.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit of a health check: a server that does not answer within it is treated as not serving.
+/// Time limit of a health check: a server without a response within this time is treated as not serving.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// The name of the service whose health is checked.
+/// Name of the health-checked service.
 const SERVICE: &str = "zerofleet.inference.v1.Inference";
 
-/// A health check in progress of a server that failed.
+/// A health check, in progress, of a server that failed.
 type Look = Pin<Box<dyn Future<Output = (Server, bool)> + Send>>;
 
-/// A request, and the channel for its answer.
+/// A request, and the channel for the response.
 #[derive(Debug)]
 pub(super) struct Command {
-    /// The request; its id is assigned here.
+    /// The request; the id is assigned here.
     pub(super) request: v1::EvalRequest,
     pub(super) reply: oneshot::Sender<Result<v1::Predictions, Rejection>>,
 }
 
-/// The client of [`Evaluations`](super::Evaluations): one stream at a time, and its unanswered requests.
+/// The client of [`Evaluations`](super::Evaluations): one stream at a time, and the unanswered requests.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) settings: EvaluationsSettings,
@@ -126,7 +126,7 @@ impl Client for Connection {
             let has_room = welcomed.is_some_and(|welcome| self.unanswered.len() < welcome.requests_max);
             let may_send = has_room && moves_by.is_none();
             let due = suspect.as_ref().map(|(_, due)| *due);
-            // This is the only await: answers must be read while a full window blocks requests.
+            // This is the only await: responses must be read while a full window blocks requests.
             tokio::select! {
                 () = sleep_until(moves_by.unwrap_or_else(tokio::time::Instant::now)), if moves_by.is_some() => {
                     return Err(Broken::Moved);
@@ -164,7 +164,7 @@ impl Client for Connection {
         if matches!(*self.link.borrow(), Link::Up(_)) {
             self.link.send_replace(Link::Away);
         }
-        // Dropping the senders ends the waits of callers with `Away`.
+        // Dropping the senders makes the waiting callers return `Away`.
         self.unanswered.clear();
         while self.commands.try_recv().is_ok() {}
     }
@@ -175,7 +175,7 @@ impl Client for Connection {
     }
 }
 
-/// Waits until the channel of commands is closed. Requests that arrive until then fail: no server is available.
+/// Waits until the channel of commands is closed. Requests that arrive earlier fail: no server is available.
 async fn commands_closed(commands: &mut mpsc::Receiver<Command>) {
     while commands.recv().await.is_some() {}
 }
@@ -187,7 +187,7 @@ async fn under_way(look: &mut Option<Look>) -> (Server, bool) {
     }
 }
 
-/// Returns true if a server's health check reports that it serves; a server without health checks serves if it answers.
+/// Returns true if a server's health check reports serving, or if a server without health checks responds.
 async fn look_at(server: Server) -> (Server, bool) {
     let probe = async {
         let mut client = HealthClient::new(channel(&server.endpoint).ok()?);

@@ -17,16 +17,16 @@ use crate::servers::{Endpoints, Servers, named};
 #[cfg(test)]
 mod tests;
 
-/// Requests that may wait for the connection's task; further callers block.
+/// Maximum number of requests waiting for the connection task; further callers block.
 const COMMANDS_MAX: usize = 64;
 
-/// The servers, client and game of [`Evaluations`].
+/// Servers, client and game of [`Evaluations`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationsSettings {
-    /// The endpoints of the inference servers: [`Endpoints`] as written, where each address of a host name is one
-    /// server. Clients of different names are spread over them.
+    /// Endpoints of the inference servers, written as [`Endpoints`]; each address of a host name is one server.
+    /// Clients with different names are spread over the servers.
     pub endpoint: String,
-    /// The client's name and game.
+    /// Name and game of the client.
     pub hello: Hello,
 }
 
@@ -39,11 +39,11 @@ pub enum Link {
     Up(Welcome),
 }
 
-/// One stream of requests to one of the inference servers, shared by all clones; several requests may be in flight.
+/// One stream of requests to an inference server, shared by all clones; several requests may be in flight.
 ///
-/// A background task connects, and reconnects with growing delays while a clone exists: to the server that this client
-/// prefers, to the next one while that is unreachable, and back again. Requests in flight fail when their stream
-/// breaks: the caller decides whether to wait, to retry or to use another evaluator.
+/// A background task connects, and reconnects with growing delays while a clone exists: to the server that this
+/// client prefers, to the next while the preferred server is unreachable, and back again. Requests in flight fail
+/// with a broken stream: the caller decides whether to wait, to retry or to use another evaluator.
 #[derive(Debug, Clone)]
 pub struct Evaluations {
     commands: mpsc::Sender<Command>,
@@ -52,25 +52,25 @@ pub struct Evaluations {
     _running: Arc<Reconnecting<Connection>>,
 }
 
-/// The answer of a server.
+/// The response of a server.
 #[derive(Debug)]
 pub struct Evaluated {
-    /// The weights version.
+    /// The weights version of the evaluation.
     pub version: u64,
     /// The predictions, in the order of the batch.
     pub predictions: Predictions,
 }
 
-/// The reason for which a request has no answer.
+/// A reason why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum EvalError {
-    /// No server is reachable, or the connection broke before the answer arrived.
+    /// No server is reachable, or the connection broke before the response arrived.
     #[error("the inference server is away")]
     Away,
     /// The server rejected the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The answer violates the protocol.
+    /// The response violates the protocol.
     #[error("the inference server's answer is invalid")]
     Answer(#[from] Invalid),
 }
@@ -85,7 +85,7 @@ impl Evaluations {
         Ok(Self::over(Servers::resolved(&endpoints), settings))
     }
 
-    /// Starts the task for other servers than those in the settings.
+    /// Starts the task for `servers`, in place of the servers in the settings.
     fn over(servers: Servers, settings: EvaluationsSettings) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (sender, link) = watch::channel(Link::Away);
@@ -115,9 +115,9 @@ impl Evaluations {
         }
     }
 
-    /// Requests the evaluation of a batch by `version`, or by the newest version, within `timeout`; waits no longer
-    /// than that. Cancel-safe: the answer to a cancelled request is dropped. The request belongs to the trace that the
-    /// calling thread is [within](service::trace::within).
+    /// Requests the evaluation of a batch by `version`, or by the latest version; waits at most `timeout`.
+    /// Cancel-safe: the response to a cancelled request is dropped. The request belongs to the trace that the calling
+    /// thread is [within](service::trace::within).
     ///
     /// # Errors
     /// [`EvalError`].
@@ -130,7 +130,7 @@ impl Evaluations {
         let Some(timeout) = timeout else { return self.evaluate_patiently(batch, version, None).await };
         let begun = Instant::now();
         let result = tokio::time::timeout(timeout, self.evaluate_patiently(batch, version, Some(timeout))).await;
-        // On a busy machine an answer may be polled before the expired timer.
+        // On a busy machine a response may be polled before the expired timer.
         match result {
             Ok(answered) if begun.elapsed() <= timeout || answered.is_err() => answered,
             _ => Err(too_late(timeout).into()),
@@ -155,7 +155,7 @@ impl Evaluations {
     }
 }
 
-/// Returns the rejection for an answer that did not arrive in time, whatever delayed it.
+/// Returns the rejection for a response that did not arrive in time, for any cause.
 fn too_late(timeout: Duration) -> Rejection {
     Rejection { reason: RejectReason::Late, message: format!("no answer came within {timeout:?}"), retry_after: None }
 }

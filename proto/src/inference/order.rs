@@ -1,4 +1,4 @@
-//! The legal order of the messages of an evaluation stream, as a pure state machine: the server's side.
+//! The legal order of messages in an evaluation stream, as a pure state machine: the server's side.
 
 use std::collections::HashSet;
 
@@ -7,16 +7,16 @@ use super::{EvalRequest, Hello, Welcome, v1};
 use crate::convert::evaluation::{request_from_wire, required_message};
 use crate::replay::order::Fault;
 
-/// The event that a client's message stands for.
+/// The event of a client message.
 #[derive(Debug)]
 pub enum Evaluate {
-    /// The client's identity: answer with a [`Welcome`].
+    /// The identity of the client: respond with a [`Welcome`].
     Hello(Hello),
-    /// Positions to evaluate.
+    /// Positions to evaluate, checked against the client's shape and number of actions.
     Request(EvalRequest),
 }
 
-/// Checks the order of the messages of one stream.
+/// Checks the order of the messages in one stream.
 #[derive(Debug, Default)]
 pub struct EvaluateOrder {
     opened: Option<(Hello, Option<Welcome>)>,
@@ -24,10 +24,10 @@ pub struct EvaluateOrder {
 }
 
 impl EvaluateOrder {
-    /// Takes the client's next message.
+    /// Takes the next message from the client.
     ///
     /// # Errors
-    /// The [`Fault`] that ends the stream.
+    /// The [`Fault`] for which the server must close the stream.
     pub fn receive(&mut self, message: v1::EvaluateRequest) -> Result<Evaluate, Fault> {
         match (required_message(message.message)?, &mut self.opened) {
             (Message::Hello(hello), opened @ None) => {
@@ -52,14 +52,14 @@ impl EvaluateOrder {
         }
     }
 
-    /// Records that the server has sent its welcome.
+    /// Records that the server has sent a welcome.
     pub fn welcomed(&mut self, welcome: Welcome) {
         if let Some((_, welcomed)) = &mut self.opened {
             *welcomed = Some(welcome);
         }
     }
 
-    /// Records that the server has answered or rejected a request.
+    /// Records that the server has sent the response or rejection of a request.
     pub fn answered(&mut self, id: u64) {
         self.unanswered.remove(&id);
     }

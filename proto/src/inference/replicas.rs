@@ -1,5 +1,5 @@
-//! Chooses one of several inference servers: the one that rendezvous hashing ranks first for this client, the next
-//! while that fails, and the first again once a health check succeeds.
+//! Chooses one of several inference servers: the first in the ranking of rendezvous hashing for this client, the next
+//! while the first fails, and the first again after a successful health check.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::servers::{Server, Servers, preferred};
 
-/// The delay before the health check of a server that failed: the first, and the longest after repeated failures.
+/// Delay before the health check of a failed server: the first, and the longest after repeated failures.
 const LOOK_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
-/// The current servers, their ranks for this client, and their failures.
+/// The current servers, ranks for this client, and failures.
 #[derive(Debug)]
 pub(super) struct Replicas {
     servers: Servers,
@@ -21,21 +21,21 @@ pub(super) struct Replicas {
     ranked: Vec<Server>,
     ranked_set: Arc<[Server]>,
     current: Option<Server>,
-    /// The failures, by the id of the server.
+    /// Failures by server id.
     failed: HashMap<Arc<str>, Failure>,
 }
 
-/// The failure of a server that did not answer, or stopped answering.
+/// The failure of a server that did not respond, or stopped responding.
 #[derive(Debug, Clone, Copy)]
 struct Failure {
     at: Instant,
     times: u32,
-    /// True if a health check since then has succeeded.
+    /// True after a successful health check since the failure.
     serves: bool,
 }
 
 impl Failure {
-    /// The time of the next health check.
+    /// Returns the time of the next health check.
     fn due(&self) -> Instant {
         let doublings = self.times.saturating_sub(1).min(8);
         self.at + (LOOK_AFTER[0] * 2_u32.pow(doublings)).min(LOOK_AFTER[1])
@@ -43,14 +43,14 @@ impl Failure {
 }
 
 impl Replicas {
-    /// Creates the replicas of the client with this number.
+    /// Creates the replicas for the client with this number.
     pub(super) fn new(servers: Servers, client: u64) -> Self {
         let ranked_set = servers.current();
         let ranked = preferred(&ranked_set, client);
         Self { servers, client, ranked, ranked_set, current: None, failed: HashMap::new() }
     }
 
-    /// Returns the next server, which is the current one from then on; waits until there is one.
+    /// Chooses the next server as the current server and returns the endpoint; waits until there is one.
     pub(super) async fn choose(&mut self) -> Arc<str> {
         loop {
             if let Some(server) = self.next() {
@@ -74,15 +74,15 @@ impl Replicas {
         self.failed.insert(Arc::clone(&server.id), Failure { at: now, times, serves: false });
     }
 
-    /// Records that the current server answers.
+    /// Records that the current server responds.
     pub(super) fn answered(&mut self) {
         if let Some(server) = &self.current {
             self.failed.remove(&server.id);
         }
     }
 
-    /// Returns true if requests should move to another server: a better one, or any because the current one was
-    /// removed.
+    /// Returns true if requests should move to another server: a better server, or any after the removal of the
+    /// current server.
     pub(super) fn is_outranked(&mut self) -> bool {
         self.rank();
         let Some(current) = &self.current else { return false };
@@ -90,7 +90,7 @@ impl Replicas {
         best.is_some_and(|best| best != current)
     }
 
-    /// Returns a better server that failed, and the time of its next health check.
+    /// Returns a better server that failed, and the time of the next health check.
     pub(super) fn suspect(&mut self) -> Option<(Server, Instant)> {
         self.rank();
         let current = self.current.as_ref()?;
@@ -100,7 +100,7 @@ impl Replicas {
         Some((server.clone(), due))
     }
 
-    /// Records a health check of a server that failed.
+    /// Records the health check of a failed server.
     pub(super) fn looked_at(&mut self, server: &Server, serves: bool, now: Instant) {
         if let Some(failure) = self.failed.get_mut(&server.id) {
             (failure.serves, failure.at) = (serves, now);
@@ -126,7 +126,7 @@ impl Replicas {
         self.failed.get(&server.id).is_none_or(|failure| failure.serves)
     }
 
-    /// Returns the best server that has not failed, else the one with the oldest failure.
+    /// Returns the best server without a failure, else the server with the oldest failure.
     fn next(&mut self) -> Option<Server> {
         self.rank();
         let Self { ranked, failed, .. } = self;
@@ -149,7 +149,7 @@ mod tests {
         numbers.iter().map(|number| Server::at(&format!("http://10.0.0.{number}:7003"))).collect()
     }
 
-    /// Returns replicas of that many servers, the sender of server changes, and the servers by rank.
+    /// Returns replicas of `count` servers, the sender of server changes, and the servers by rank.
     fn replicas(count: u16) -> (Replicas, watch::Sender<Arc<[Server]>>, Vec<Server>) {
         let numbers: Vec<u16> = (0..count).collect();
         let (set_sender, set_receiver) = watch::channel(set(&numbers));

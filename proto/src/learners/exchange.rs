@@ -1,4 +1,4 @@
-//! The addresses that the members of a group leave for each other while they connect.
+//! The addresses that group members leave for each other while connecting.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::watch;
 
-/// The most bytes of one group: a member of a group of [`LEARNERS_MAX`](super::LEARNERS_MAX) leaves some 10 KB.
+/// Maximum bytes in one group: in a group of [`LEARNERS_MAX`](super::LEARNERS_MAX), each member leaves some 10 KB.
 const BYTES_MAX: usize = 4 << 20;
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
 
-/// A secret of the members of a group, without which no process changes how the members connect.
+/// A secret of the group members, without which no process changes the connections of the group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
 impl Secret {
-    /// Draws one from the system's entropy; `None` if the system has none.
+    /// Draws a secret from the system's entropy; `None` if the system has none.
     #[must_use]
     pub fn draw() -> Option<Self> {
         let mut secret = [0; 32];
@@ -33,7 +33,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The addresses of the newest group that this learner coordinates. Cheap to clone.
+/// The addresses in the latest group that this learner coordinates. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
     table: Arc<watch::Sender<Table>>,
@@ -46,27 +46,27 @@ struct Table {
     bytes: usize,
 }
 
-/// The reason why an address was not set or not found.
+/// A reason why an address was not set or not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     /// No group with this secret is being connected.
     #[error("no group with this secret is being connected")]
     Unknown,
-    /// The key has an address.
+    /// The key already has an address.
     #[error("the key has an address")]
     Taken,
-    /// The group has as many addresses as it may.
+    /// The addresses of the group would exceed the size limit.
     #[error("the addresses of a group have at most {BYTES_MAX} bytes")]
     Full,
 }
 
 impl Exchange {
-    /// Begins a group; the addresses of the one before are forgotten.
+    /// Starts a group and forgets the addresses of the previous group.
     pub fn begin(&self, secret: Secret) {
         self.table.send_replace(Table { secret: Some(secret), ..Table::default() });
     }
 
-    /// Sets an address.
+    /// Sets the address of `key`, once for each key.
     ///
     /// # Errors
     /// [`ExchangeError`].
@@ -82,7 +82,7 @@ impl Exchange {
     /// Returns an address as soon as it is set.
     ///
     /// # Errors
-    /// [`ExchangeError::Unknown`], also if another group begins meanwhile.
+    /// [`ExchangeError::Unknown`], also if another group starts meanwhile.
     pub async fn get(&self, secret: Secret, key: &str) -> Result<Bytes, ExchangeError> {
         let mut table = self.table.subscribe();
         let is_answered = |table: &Table| table.secret != Some(secret) || table.addresses.contains_key(key);

@@ -13,28 +13,28 @@ pub struct Peer {
     client: LearnersClient<Channel>,
 }
 
-/// The reason why a learner gave no answer.
+/// A reason why a learner gave no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It cannot be reached, or coordinates no group.
+    /// The learner cannot be reached, or coordinates no group.
     #[error("{reason}")]
     Away {
-        /// The reason.
+        /// Human-readable reason, from the status of the call.
         reason: String,
     },
-    /// It does not answer in time.
+    /// The learner does not respond in time.
     #[error("it does not answer in time")]
     Late,
-    /// It accepts no learner like this one.
+    /// The learner accepts no candidate like this learner.
     #[error("{reason}")]
     Refused {
-        /// The reason.
+        /// Human-readable reason, from the status of the call.
         reason: String,
     },
 }
 
 impl Peer {
-    /// Returns the learner that listens at `endpoint`; a connection is opened with the first question.
+    /// Returns the learner that listens at `endpoint`; the first question opens a connection.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -42,7 +42,7 @@ impl Peer {
         Ok(Self { client: LearnersClient::new(channel(endpoint)?) })
     }
 
-    /// Asks what it does.
+    /// Asks for the learner's current activity.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -54,7 +54,7 @@ impl Peer {
         Look::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
     }
 
-    /// Asks for a place in its next group, and waits until the roll is closed.
+    /// Asks for a place in the learner's next group, and waits until the roll is closed.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -66,7 +66,7 @@ impl Peer {
         Roster::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
     }
 
-    /// Leaves an address for the other members of the group that it coordinates.
+    /// Leaves an address for the other members, with the coordinator of the group.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -84,7 +84,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Returns an address that a member of the group has left, as soon as it is there.
+    /// Returns an address left by a group member, as soon as it is present.
     ///
     /// # Errors
     /// [`PeerError`].

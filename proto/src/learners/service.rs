@@ -6,19 +6,19 @@ use super::{Candidate, Exchange, ExchangeError, Look, Roster, v1};
 use crate::convert;
 use crate::convert::learners as checked;
 
-/// Questions that wait for the owner of the membership: a few of each other learner.
+/// Maximum number of questions that wait for the owner of the membership: a few from each other learner.
 const QUESTIONS_MAX: usize = 256;
 
-/// What another learner asks, and where the answer goes.
+/// A question from another learner, and the channel for the response.
 #[derive(Debug)]
 pub enum Question {
-    /// What does this learner do?
+    /// Asks for the activity of this learner.
     Look(oneshot::Sender<Look>),
-    /// A place in the next group.
+    /// Asks for a place in the next group.
     Join(Candidate, oneshot::Sender<Result<Roster, Refusal>>),
 }
 
-/// The reason why a candidate has no place.
+/// A reason why a candidate has no place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// This learner coordinates no group.
@@ -27,7 +27,7 @@ pub enum Refusal {
     Different(String),
 }
 
-/// Answers other learners.
+/// The gRPC service for questions from other learners.
 #[derive(Debug)]
 pub struct LearnersService {
     questions: mpsc::Sender<Question>,
@@ -35,20 +35,20 @@ pub struct LearnersService {
 }
 
 impl LearnersService {
-    /// Creates a service and the receiver of its questions. Members of a group that this learner coordinates exchange
-    /// their addresses at `exchange`.
+    /// Creates a service and the receiver of questions. Members of a group that this learner coordinates exchange
+    /// addresses at `exchange`.
     #[must_use]
     pub fn new(exchange: Exchange) -> (Self, mpsc::Receiver<Question>) {
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         (Self { questions, exchange }, receiver)
     }
 
-    /// Returns the service, to be added to a server.
+    /// Returns the service, to add to a server.
     pub(crate) fn into_server(self) -> LearnersServer<Self> {
         LearnersServer::new(self)
     }
 
-    /// Passes a question on and waits for its answer.
+    /// Passes a question on and waits for the response.
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Status> {
         let (answer, answered) = oneshot::channel();
         let gone = |()| Status::unavailable("this learner is stopping");

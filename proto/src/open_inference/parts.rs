@@ -1,9 +1,9 @@
-//! Counts the parts of a message before it is decoded.
+//! Counts the parts of a message before decoding.
 //!
 //! An empty message inside another is two bytes on the wire and a hundred in memory: a message within the size limit
-//! could take gigabytes. Evaluation requests need few parts, however large they are; a message with more is rejected
-//! undecoded. Other requests of the protocol have no lists, and answers come from servers: only [`ModelInferRequest`]s
-//! are counted.
+//! could take gigabytes. Evaluation requests of any size need few parts; a message with more is rejected undecoded.
+//! Other requests of the protocol have no lists, and responses come from servers, so only [`ModelInferRequest`]s are
+//! counted.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -16,8 +16,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use super::v2::ModelInferRequest;
 
-/// The maximum number of parts: some inputs and outputs, each with its contents and more parameters than any client
-/// sends.
+/// Maximum number of parts: some inputs and outputs, each with contents and more parameters than any client sends.
 pub(super) const PARTS_MAX: usize = 256;
 
 /// The codec of this protocol: a protobuf codec that rejects requests with too many parts.
@@ -66,18 +65,18 @@ impl<U: Message + Default> Decoder for PartsDecoder<U> {
     }
 }
 
-/// The fields of a message that hold messages, which take much memory in large numbers.
+/// Message-valued fields of a message: many small messages take much memory.
 struct Nested(&'static [(usize, &'static Self)]);
 
 const LEAF: Nested = Nested(&[]);
-/// `InferInputTensor`: `contents`.
+/// `InferInputTensor` nests messages in the field `contents`.
 const INPUT: Nested = Nested(&[(5, &LEAF)]);
-/// `ModelInferRequest`: `inputs` and `outputs`.
+/// `ModelInferRequest` nests messages in the fields `inputs` and `outputs`.
 const REQUEST: Nested = Nested(&[(5, &INPUT), (6, &LEAF)]);
 
 fn check(message: &[u8]) -> Result<(), Status> {
     let mut parts = 0;
-    // The decoder rejects a truncated message; its parts are counted up to the end.
+    // The decoder rejects a truncated message; parts are counted up to the end.
     let _ = count(message, &REQUEST, &mut parts);
     if parts > PARTS_MAX {
         return Err(Status::invalid_argument(format!("the message has more than {PARTS_MAX} parts")));
@@ -85,11 +84,11 @@ fn check(message: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Counts the texts, bytes, messages and packed lists in a message and in its `nested` messages. Single numbers are not
-/// counted, since they take no more memory than bytes on the wire; groups, which this protocol does not use, count as
-/// too many.
+/// Counts the texts, bytes, messages and packed lists in a message and in the `nested` messages. Single scalars are
+/// not counted, since they take no more memory than bytes on the wire. Groups, which this protocol does not use,
+/// count as too many parts.
 ///
-/// Returns `None` if the message ends too early or there are too many; `parts` is correct up to that point.
+/// Returns `None` if the message is truncated or has too many parts; `parts` is correct up to that point.
 fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
     while !message.is_empty() {
         let tag = varint(&mut message)?;
@@ -115,7 +114,7 @@ fn count(mut message: &[u8], nested: &Nested, parts: &mut usize) -> Option<()> {
     Some(())
 }
 
-/// Reads the next number.
+/// Reads the next varint.
 fn varint(message: &mut &[u8]) -> Option<usize> {
     prost::decode_length_delimiter(message).ok()
 }
@@ -193,7 +192,7 @@ mod tests {
 
     #[test]
     fn parts_behind_a_group_are_not_overlooked() {
-        // Field 100 as a group that ends at once, then inputs.
+        // Field 100 as an empty group, then inputs.
         let mut message = vec![0xa3, 0x06, 0xa4, 0x06];
         message.extend([0x2a, 0x00].repeat(PARTS_MAX + 1));
         assert!(check(&message).is_err());

@@ -4,9 +4,9 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// The first delay, before jitter: a server restarts within a few of them.
+/// First delay, before jitter: a server restarts within a few such delays.
 const FIRST: Duration = Duration::from_millis(50);
-/// The longest delay, before jitter: the longest time until a client notices that its server is reachable again.
+/// Longest delay, before jitter: the longest time until a client notices that the server is reachable again.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The delay before the next attempt: doubling, bounded, and jittered so that the clients of a fleet do not reconnect
@@ -18,19 +18,19 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with the shortest delay; `rng` draws the jitter.
+    /// Starts with the shortest delay; `rng` draws the jitter.
     pub(crate) fn new(rng: ChaCha8Rng) -> Self {
         Self { next: FIRST, rng }
     }
 
-    /// The delay before the next attempt: between half of the bound and the bound, which then doubles.
+    /// Returns the delay before the next attempt: between half of the bound and the bound. Doubles the bound.
     pub(crate) fn delay(&mut self) -> Duration {
         let delay = self.next.mul_f64(self.rng.random_range(0.5..=1.0));
         self.next = (self.next * 2).min(LONGEST);
         delay
     }
 
-    /// Resets the next delay to the shortest one, after a success.
+    /// Resets the next delay to the shortest, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = FIRST;
     }

@@ -1,10 +1,10 @@
-//! The codec of the replay service: messages of insert streams are refused unless they are canonical, and updates of
-//! priorities with too many keys before they are decoded.
+//! The codec of the replay service: rejects messages of insert streams unless they are canonical, and, before
+//! decoding, priority updates with too many keys.
 //!
-//! Protobuf decoders silently drop unknown fields and accept numbers in more bytes than they need. A trajectory is
-//! stored for a long time, so that a client whose message has fields unknown to the server must receive an error. An
-//! empty key is two bytes on the wire and fifty in memory, so that an update within the size limit of messages could
-//! take hundreds of megabytes. Other messages are decoded as in any protobuf service.
+//! Protobuf decoders silently drop unknown fields and accept integers with superfluous bytes. A trajectory is stored
+//! for a long time, so a client that sends fields unknown to the server must receive an error. An empty key is two
+//! bytes on the wire and fifty in memory, so an update within the message size limit could take hundreds of
+//! megabytes. Other messages are decoded as in any protobuf service.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -18,11 +18,11 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 use super::v1::{InsertRequest, UpdatePrioritiesRequest};
 use crate::limits::PRIORITIES_MAX;
 
-/// The field of an [`UpdatePrioritiesRequest`] that holds its keys.
+/// Field number of the keys in an [`UpdatePrioritiesRequest`].
 const PRIORITIES: usize = 2;
 
-/// Encodes as any protobuf codec; decodes an [`InsertRequest`] only if it is as long as its own encoding, and an
-/// [`UpdatePrioritiesRequest`] only if it has no more than [`PRIORITIES_MAX`] keys.
+/// Encodes as any protobuf codec. Decodes an [`InsertRequest`] only with the length of the canonical encoding, and an
+/// [`UpdatePrioritiesRequest`] only with at most [`PRIORITIES_MAX`] keys.
 #[derive(Debug)]
 pub(crate) struct CanonicalCodec<T, U>(PhantomData<(T, U)>);
 
@@ -76,7 +76,7 @@ impl<U: Message + Default> Decoder for CanonicalDecoder<U> {
     }
 }
 
-/// Rejects a message whose encoding does not have the length of the `bytes` that it was decoded from.
+/// Rejects a message decoded from `bytes` bytes if the canonical encoding has another length.
 fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
     let canonical = message.encoded_len();
     if canonical == bytes {
@@ -89,7 +89,7 @@ fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
 
 /// Rejects an [`UpdatePrioritiesRequest`] with too many keys.
 fn check_keys(message: &[u8]) -> Result<(), Status> {
-    // The decoder rejects a truncated message; its keys are counted up to the end.
+    // The decoder rejects a truncated message; keys are counted up to the end.
     if keys(message, PRIORITIES_MAX) > PRIORITIES_MAX {
         let reason = format!("priorities: has more than {PRIORITIES_MAX} entries");
         return Err(Status::invalid_argument(reason));
@@ -110,7 +110,7 @@ fn keys(mut message: &[u8], most: usize) -> usize {
                 *keys += usize::from(tag >> 3 == PRIORITIES);
                 varint(&mut message)?
             }
-            // The fields of a group are counted too, since the decoder goes on behind its end.
+            // Fields inside a group are counted too, since the decoder continues after the group.
             _ => 0,
         };
         message = message.get(length..)?;
@@ -137,9 +137,9 @@ mod tests {
         let message = Some(insert_request::Message::Trajectory(trajectory(300).into()));
         let bytes = InsertRequest { message, ..InsertRequest::default() }.encode_to_vec();
         decoded(&bytes).unwrap();
-        // Field 9, a number, after the message.
+        // Field 9, an integer, after the message.
         decoded(&[bytes.as_slice(), &[0x48, 1]].concat()).unwrap_err();
-        // Inside the trajectory, whose length, in one byte, grows by the length of the field.
+        // Inside the trajectory: the single-byte length grows by the length of the field.
         let (tag, length) = (bytes[0], bytes[1]);
         assert_eq!(usize::from(length), bytes.len() - 2);
         let inside = |field: &[u8]| [&[tag, length + field.len() as u8], &bytes[2..], field].concat();
@@ -158,7 +158,7 @@ mod tests {
         };
         check_keys(&update(PRIORITIES_MAX).encode_to_vec()).unwrap();
         check_keys(&update(PRIORITIES_MAX + 1).encode_to_vec()).unwrap_err();
-        // Empty keys, behind a group of field 100.
+        // Empty keys, after a group of field 100.
         let empty = [&[0xa3, 0x06, 0xa4, 0x06], [0x12, 0].repeat(PRIORITIES_MAX + 1).as_slice()].concat();
         check_keys(&empty).unwrap_err();
         let whole = update(3).encode_to_vec();

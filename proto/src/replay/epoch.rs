@@ -1,10 +1,10 @@
-/// Returns the next epoch of an actor: above `last`, the one in its file, and above `highest`, the highest that the
-/// server has stored of it. Without a file it begins at `first`, the time in milliseconds since 1970. `None` if there
-/// is no higher one.
+/// Returns the next epoch of an actor: above `last`, from the actor's file, and above `highest`, the highest epoch
+/// that the server has stored for the actor. Without a file, epochs start at `first`, the time in milliseconds since
+/// 1970. `None` if there is no higher epoch.
 ///
-/// `gap` is random. A server with a higher epoch than the actor shows that the actor's file was lost or is an old copy.
-/// Trajectories of epochs that were lost with it may still be on their way, and the first epoch above `highest` may be
-/// one of these: the server would store the old trajectory, and take a new one for its duplicate.
+/// `gap` is random. A higher epoch on the server shows that the actor's file was lost or is an old copy. Trajectories
+/// of lost epochs may still be in flight, possibly under the first epoch above `highest`. Under that epoch, the
+/// server would store the old trajectory and take a new trajectory for a duplicate.
 #[must_use]
 pub fn next_epoch(last: Option<u64>, highest: u64, first: u64, gap: u32) -> Option<u64> {
     let next = last.and_then(|last| last.checked_add(1)).unwrap_or(first);
@@ -29,8 +29,8 @@ mod tests {
         assert_eq!(next_epoch(Some(u64::MAX), 3, TIME, 9), Some(TIME), "the file is damaged");
     }
 
-    /// An actor sends under 16, loses its file and begins below 15, the highest that the server has stored by then: its
-    /// next epoch must not be 16.
+    /// An actor sends under 16, loses the file and starts below 15, the highest epoch stored by the server so far:
+    /// the next epoch must not be 16.
     #[test]
     fn an_epoch_above_those_of_the_server_is_none_that_may_be_on_its_way() {
         assert_eq!(next_epoch(None, TIME + 15, TIME, 9), Some(TIME + 25));

@@ -10,13 +10,13 @@ use super::{
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
-/// Inspects the tables of a server and changes their state, by single requests that are not retried.
+/// Inspects and changes the tables of a server, by single requests without retries.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     client: v1::replay_client::ReplayClient<Channel>,
 }
 
-/// The reason for which a request has no answer.
+/// A reason why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The request was not sent, because the endpoint is invalid.
@@ -25,13 +25,13 @@ pub enum RequestError {
     /// The server rejected the request, or the connection failed.
     #[error("the replay server refused")]
     Status(#[from] Status),
-    /// The answer violates the protocol.
+    /// The response violates the protocol.
     #[error("the replay server's answer is invalid")]
     Answer(#[from] Invalid),
 }
 
 impl RequestError {
-    /// Returns true if no server answered.
+    /// Returns true if no server responded.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Status(status) if status.code() == Code::Unavailable)
@@ -39,7 +39,7 @@ impl RequestError {
 }
 
 impl Inspector {
-    /// Creates an inspector, which connects with its first request.
+    /// Creates an inspector, which connects with the first request.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -55,7 +55,7 @@ impl Inspector {
         Ok(self.stats_of(MAIN_TABLE).await?.table)
     }
 
-    /// Returns the size and counters of a table, and the names of the others.
+    /// Returns size and counters of a table, and the names of all tables.
     ///
     /// # Errors
     /// [`RequestError`]; an unknown table is `NOT_FOUND`.
@@ -64,7 +64,7 @@ impl Inspector {
         Ok(self.client.clone().stats(request).await?.into_inner().try_into()?)
     }
 
-    /// Returns the actors that insert into the server, and those lost recently.
+    /// Returns the actors that insert into the server, and recently lost actors.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -72,10 +72,10 @@ impl Inspector {
         Ok(convert::table::checked_actors(self.client.clone().actors(v1::ActorsRequest {}).await?.into_inner())?)
     }
 
-    /// Returns the ids of the trajectories in a table. `limit` bounds the number of ids in memory here.
+    /// Returns the ids of the trajectories in a table. `limit` also bounds the number of ids in memory here.
     ///
     /// # Errors
-    /// [`RequestError`]; ids that do not ascend where they should, or pass the limit, are an invalid answer.
+    /// [`RequestError`]; ids beyond the limit, or out of ascending order, make the response invalid.
     pub async fn list(&self, query: ListQuery) -> Result<Vec<TrajectoryId>, RequestError> {
         let mut stream = self.client.clone().list(v1::ListRequest::from(query.clone())).await?.into_inner();
         let mut ids: Vec<TrajectoryId> = Vec::new();
@@ -100,7 +100,7 @@ impl Inspector {
         }
     }
 
-    /// Excludes a trajectory, or all trajectories of an actor, from sampling until the release. Returns the number of
+    /// Excludes a trajectory, or all trajectories of an actor, from sampling until release. Returns the number of
     /// items that left the sampling of the main table, once the quarantine is durable.
     ///
     /// # Errors
@@ -113,12 +113,12 @@ impl Inspector {
     /// Reverts a quarantine or a report. Returns the number of items that re-entered the sampling of the main table.
     ///
     /// # Errors
-    /// As for [`Inspector::quarantine`].
+    /// The errors of [`Inspector::quarantine`].
     pub async fn release(&self, suspect: Suspect) -> Result<u64, RequestError> {
         Ok(self.client.clone().release(v1::ReleaseRequest::from(suspect)).await?.into_inner().items)
     }
 
-    /// Updates the priorities of items: all of them or none.
+    /// Updates the priorities of items: all or none.
     ///
     /// # Errors
     /// [`RequestError`]; `RESOURCE_EXHAUSTED` if the queue of the log is full.
@@ -127,7 +127,7 @@ impl Inspector {
         Ok(self.client.clone().update_priorities(request).await?.into_inner())
     }
 
-    /// Changes settings of a table while it serves, and returns those in force, by their keys.
+    /// Changes the settings of a table while it serves, and returns the settings in force, by key.
     ///
     /// # Errors
     /// [`RequestError`]; `INVALID_ARGUMENT` for a value out of range, `RESOURCE_EXHAUSTED` if the log accepts no writes

@@ -1,4 +1,4 @@
-//! Requests of operators, and of a learner between its batches. The state that a server reports has no second type: its
+//! Requests of operators, and of a learner between batches. The state reported by a server has no second type: the
 //! messages are checked and passed on.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,8 @@ pub use super::v1::{
 };
 
 impl TableStats {
-    /// Returns the total weight of the items that may be drawn now; each weighs one if the server does not report it.
+    /// Returns the total weight of the items that may be drawn now; each item weighs one if the server reports no
+    /// weight.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         self.total_weight.map_or_else(|| TotalWeight::of_items(self.window_items), TotalWeight::from)
@@ -18,7 +19,7 @@ impl TableStats {
 }
 
 impl ActorState {
-    /// Returns its name, for output and as a label.
+    /// Returns the name of the state, for output and as a label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,21 +31,21 @@ impl ActorState {
     }
 }
 
-/// The statistics of a table and of its server.
+/// Statistics of a table and of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerStats {
     /// The table of the request.
     pub table: TableStats,
-    /// The names of all tables, the main one first.
+    /// Names of all tables, the main table first.
     pub tables: Vec<String>,
-    /// The memory of all tables together and of trajectories in flight, in bytes.
+    /// Memory of all tables together and of trajectories in flight, in bytes.
     pub memory_bytes: u64,
 }
 
 /// The target of a quarantine or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suspect {
-    /// One trajectory.
+    /// A single trajectory, by id.
     Trajectory(TrajectoryId),
     /// All past and future trajectories of this actor.
     Actor(u64),
@@ -53,41 +54,41 @@ pub enum Suspect {
 /// A request for a quarantine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
-    /// The target that is excluded from sampling.
+    /// The target to exclude from sampling.
     pub suspect: Suspect,
-    /// The human-readable reason.
+    /// Human-readable reason for the quarantine.
     pub reason: String,
 }
 
-/// A trajectory and the tables that hold it.
+/// A trajectory, and the tables that hold it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
-    /// The trajectory.
+    /// The stored trajectory, with the latest searches.
     pub trajectory: Trajectory,
-    /// The tables that hold it.
+    /// Names of the tables that hold the trajectory.
     pub tables: Vec<String>,
-    /// The time of the insert, in milliseconds since 1970 in UTC.
+    /// Time of the insert, in milliseconds since 1970 in UTC.
     pub inserted_unix_ms: u64,
-    /// True if it is excluded from sampling, by its id or with its actor.
+    /// True if excluded from sampling, by trajectory id or by actor.
     pub quarantined: bool,
-    /// The revision of its searches: 0 for those of self-play, one more after each reanalysis.
+    /// Revision of the searches: 0 for self-play, one more after each reanalysis.
     pub revision: u64,
-    /// The time of its last revision, in milliseconds since 1970 in UTC; 0 if there was none.
+    /// Time of the last revision, in milliseconds since 1970 in UTC; 0 if there was none.
     pub revised_unix_ms: u64,
 }
 
 /// The priority of one item.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ItemPriority {
-    /// The trajectory of the item.
+    /// Id of the item's trajectory.
     pub trajectory: TrajectoryId,
-    /// The ply within the trajectory.
+    /// Ply of the item within the trajectory.
     pub ply: usize,
-    /// Finite, at least 0.
+    /// Priority of the item: finite, at least 0.
     pub priority: f64,
 }
 
-/// New priorities of items of a table.
+/// New priorities for items of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriorityUpdate {
     /// The table of the items.
@@ -96,10 +97,10 @@ pub struct PriorityUpdate {
     pub priorities: Vec<ItemPriority>,
 }
 
-/// New settings of a table; every other setting stays.
+/// New settings for a table; every other setting stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableChange {
-    /// The table.
+    /// Name of the table.
     pub table: String,
     /// Keys and values of the run file's `[[replay.tables]]`, in the syntax of `--set`.
     pub settings: BTreeMap<String, String>,

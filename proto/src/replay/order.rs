@@ -1,7 +1,7 @@
-//! The legal order of the messages of each stream, as pure state machines.
+//! The legal order of messages in each stream, as pure state machines.
 //!
-//! A machine converts each message when it arrives, and returns an event or the fault that ends the stream. The
-//! server's handlers use [`InsertOrder`] and [`SampleOrder`], the clients [`InsertReplies`] and [`SampleReplies`]. The
+//! A machine converts each message on arrival, and returns an event or the fault that ends the stream. The server's
+//! handlers use [`InsertOrder`] and [`SampleOrder`], the clients [`InsertReplies`] and [`SampleReplies`]. The
 //! machines depend on no sockets and no tables.
 
 use std::collections::HashSet;
@@ -18,35 +18,35 @@ use super::{Answer, INSERT_REVISION, InsertWait, Origin, SampleBatch, SampleQuer
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
 
-/// A message that ends its stream.
+/// A message fault that ends the stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A message without any field that this side supports.
     #[error("a message is empty or of an unknown kind")]
     Empty,
-    /// A message before the one that must precede it.
+    /// A message before a required earlier message.
     #[error("`{got}` came before `{expected}`")]
     TooEarly {
-        /// The message that arrived.
+        /// Name of the received message.
         got: &'static str,
-        /// The message that must come first.
+        /// Name of the message that must come first.
         expected: &'static str,
     },
     /// A second message where the stream allows one.
     #[error("`{message}` came twice")]
     Twice {
-        /// The message.
+        /// Name of the repeated message.
         message: &'static str,
     },
     /// More than the credit allows.
     #[error("`{message}` is over the credit of {credit}")]
     OverCredit {
-        /// The message.
+        /// Name of the message beyond the credit.
         message: &'static str,
         /// The credit of the stream.
         credit: u32,
     },
-    /// A field whose fault concerns the whole stream.
+    /// An invalid field that concerns the whole stream.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
@@ -70,13 +70,13 @@ pub struct InsertOrder {
     limits: Limits,
     heartbeat: Duration,
     origin: Option<Origin>,
-    /// The features that the client supports.
+    /// The stream revision of the client, which determines the supported features.
     revision: u32,
     goodbye_received: bool,
     unanswered: u32,
 }
 
-/// The event that a message of an insert stream stands for.
+/// The event of a message on an insert stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
     /// The stream is open: answer with [`InsertOrder::ready`].
@@ -87,13 +87,13 @@ pub enum Inserted {
     Refused(Answer),
     /// The client is alive.
     Heartbeat,
-    /// The client uploads its remaining trajectories and disconnects.
+    /// The client uploads the remaining trajectories and disconnects.
     Goodbye,
 }
 
 impl InsertOrder {
-    /// A stream for trajectories of `game` within `limits`, at most `credit` of them unanswered, from a client that is
-    /// requested to send a heartbeat at this interval, in whole milliseconds; zero for none.
+    /// Returns the order for trajectories of `game` within `limits`, at most `credit` unanswered. The client is
+    /// requested to send heartbeats at the interval `heartbeat`, in whole milliseconds; zero for none.
     #[must_use]
     pub fn new(game: impl Into<String>, credit: u32, limits: Limits, heartbeat: Duration) -> Self {
         Self {
@@ -108,10 +108,10 @@ impl InsertOrder {
         }
     }
 
-    /// Takes the client's next message.
+    /// Takes the next message from the client.
     ///
     /// # Errors
-    /// The [`Fault`] that ends the stream.
+    /// The [`Fault`] for which the server must close the stream.
     pub fn receive(&mut self, request: v1::InsertRequest) -> Result<Inserted, Fault> {
         // The trace does not affect the order.
         let v1::InsertRequest { message, trace: _ } = request;
@@ -140,7 +140,7 @@ impl InsertOrder {
         v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch, revision: self.revision }.into()
     }
 
-    /// Returns true if the client reads why its trajectories wait.
+    /// Returns true if the client reads the reason why trajectories wait.
     #[must_use]
     pub fn reads_waiting(&self) -> bool {
         self.revision >= 2
@@ -152,7 +152,7 @@ impl InsertOrder {
         self.revision >= 1
     }
 
-    /// Returns an answer that the client's revision supports.
+    /// Returns `answer` in a form supported by the client's revision.
     #[must_use]
     pub fn understood(&self, answer: Answer) -> Answer {
         match answer {
@@ -161,13 +161,13 @@ impl InsertOrder {
         }
     }
 
-    /// Records that an answer is sent: the client may send one more trajectory.
+    /// Records that an answer was sent: the client may send one more trajectory.
     pub fn answered(&mut self) {
         debug_assert!(self.unanswered > 0, "each trajectory is answered once");
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// Returns the number of trajectories without an answer.
+    /// Returns the number of unanswered trajectories.
     #[must_use]
     pub fn unanswered(&self) -> u32 {
         self.unanswered
@@ -199,7 +199,7 @@ impl InsertOrder {
         self.unanswered += 1;
         let valid = convert::trajectory::within_limit(&message.columns)
             .and_then(|columns| Trajectory::parse(id, columns, self.limits));
-        // Another game is a fault of the whole stream, not of one trajectory.
+        // Another game is a fault of the whole stream, not of a single trajectory.
         if let Ok(trajectory) = &valid
             && trajectory.game() != origin.game
         {
@@ -212,24 +212,24 @@ impl InsertOrder {
     }
 }
 
-/// The client's side of an insert stream: `ready`, then one answer for each trajectory that was sent.
+/// The client's side of an insert stream: `ready`, then one answer for each sent trajectory.
 #[derive(Debug, Default)]
 pub struct InsertReplies {
     ready: Option<v1::Ready>,
     unanswered: HashSet<u64>,
 }
 
-/// The event that a server's message on an insert stream stands for.
+/// The event of a server message on an insert stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertReply {
     /// Trajectories may be sent.
     Ready {
-        /// The highest epoch of which the server has stored a trajectory of this actor; 0 for none.
+        /// The highest epoch of this actor with a trajectory stored by the server; 0 for none.
         highest_epoch: u64,
     },
-    /// A trajectory is answered.
+    /// The server answered a trajectory.
     Answer(Answer),
-    /// Trajectories that are not answered yet wait for this reason.
+    /// Unanswered trajectories wait for this reason.
     Waiting(InsertWait),
 }
 
@@ -240,16 +240,16 @@ impl InsertReplies {
         self.ready.is_some_and(|ready| self.unanswered.len() < ready.credit as usize)
     }
 
-    /// Returns the heartbeat interval that the server requested; `None` before it is ready, and for a server that keeps
-    /// no leases and does not support goodbye.
+    /// Returns the heartbeat interval requested by the server; `None` before `ready`, and for a server that keeps no
+    /// leases and does not support goodbye.
     #[must_use]
     pub fn heartbeat(&self) -> Option<Duration> {
         let heartbeat_ms = self.ready.map(|ready| ready.heartbeat_ms).filter(|&interval| interval > 0)?;
         Some(Duration::from_millis(heartbeat_ms.into()))
     }
 
-    /// Returns the longest time between two messages of a server that says why trajectories wait: a heartbeat interval,
-    /// of which it uses half. `None` before it is ready, and for a server that does not say it.
+    /// Returns the longest time between two messages of a server that reports why trajectories wait: a heartbeat
+    /// interval, of which the server uses half. `None` before `ready`, and for a server without such reports.
     #[must_use]
     pub fn silence_max(&self) -> Option<Duration> {
         self.heartbeat().filter(|_| self.reads_waiting())
@@ -259,13 +259,13 @@ impl InsertReplies {
         self.ready.is_some_and(|ready| ready.revision >= 2)
     }
 
-    /// Records that a trajectory is sent.
+    /// Records that a trajectory was sent.
     pub fn sent(&mut self, sequence: u64) {
         debug_assert!(self.may_send(), "nothing is sent over the credit");
         self.unanswered.insert(sequence);
     }
 
-    /// Takes the server's next message.
+    /// Takes the next message from the server.
     ///
     /// # Errors
     /// The [`Fault`] for which the client must close the stream.
@@ -309,29 +309,29 @@ pub struct SampleOrder {
     credit: u32,
 }
 
-/// The event that a message of a sample stream stands for.
+/// The event of a message on a sample stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sampled {
     /// The stream is open.
     Open(SampleQuery),
     /// [`SampleOrder::credit`] has grown.
     Credit {
-        /// The newest weights version that the client has published, if it publishes any.
+        /// The latest weights version published by the client, if it publishes any.
         newest: Option<WeightsVersion>,
     },
 }
 
 impl SampleOrder {
-    /// A stream for samples of `game`.
+    /// Returns the order for samples of `game`.
     #[must_use]
     pub fn new(game: impl Into<String>) -> Self {
         Self { game: game.into(), query: None, credit: 0 }
     }
 
-    /// Takes the client's next message.
+    /// Takes the next message from the client.
     ///
     /// # Errors
-    /// The [`Fault`] that ends the stream.
+    /// The [`Fault`] for which the server must close the stream.
     pub fn receive(&mut self, request: v1::SampleRequest) -> Result<Sampled, Fault> {
         let v1::SampleRequest { message } = request;
         match (message.ok_or(Fault::Empty)?, &self.query) {
@@ -348,7 +348,7 @@ impl SampleOrder {
         self.credit
     }
 
-    /// Records that a batch is sent.
+    /// Records that a batch was sent.
     pub fn sent(&mut self) {
         debug_assert!(self.credit > 0, "a batch is sent for credit only");
         self.credit = self.credit.saturating_sub(1);
@@ -379,34 +379,34 @@ pub struct SampleReplies {
     batch_size: usize,
     unroll_steps: usize,
     credit: u32,
-    /// The parts of the next batch that have arrived.
+    /// The received samples of the next batch.
     samples: Vec<Sample>,
 }
 
-/// The event that a server's message on a sample stream stands for.
+/// The event of a server message on a sample stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleReply {
     /// A part of a batch; further parts follow.
     Part,
-    /// A complete batch, for one credit: its last part has arrived.
+    /// A complete batch, for one credit: the last part has arrived.
     Batch(Box<SampleBatch>),
     /// The reason why no batch arrives.
     Waiting(String),
 }
 
 impl SampleReplies {
-    /// A stream that was opened for batches of `batch_size` segments of `unroll_steps` at most.
+    /// Returns the order for batches of `batch_size` segments, with at most `unroll_steps` steps after the first.
     #[must_use]
     pub fn new(batch_size: usize, unroll_steps: usize) -> Self {
         Self { batch_size, unroll_steps, credit: 0, samples: Vec::new() }
     }
 
-    /// Records that credit is sent.
+    /// Records that credit was sent.
     pub fn gave(&mut self, batches: u32) {
         self.credit += batches;
     }
 
-    /// Takes the server's next message.
+    /// Takes the next message from the server.
     ///
     /// # Errors
     /// The [`Fault`] for which the client must close the stream.
@@ -436,7 +436,7 @@ impl SampleReplies {
         Ok(SampleReply::Batch(Box::new(SampleBatch { samples, table })))
     }
 
-    /// Rejects segments that are longer than requested. At the end of an episode they may be shorter.
+    /// Rejects segments longer than requested. At the end of an episode they may be shorter.
     fn check_segments(&self, samples: &[Sample]) -> Result<(), Fault> {
         let most = self.unroll_steps + 1;
         let lengths = samples.iter().map(|sample| sample.segment.len());

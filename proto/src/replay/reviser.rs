@@ -7,55 +7,55 @@ use super::{RequestError, client, v1};
 use crate::channel::{Channel, InvalidEndpoint, channel};
 use crate::convert;
 
-/// The longest time for one call: far longer than a sync of a disk takes, so that a server that does not answer delays
-/// nothing for long.
+/// Time limit of one call: far longer than a disk sync, so that a server that does not respond delays nothing for
+/// long.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request for a trajectory whose searches are to be revised.
+/// A request for a trajectory with searches to revise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The table whose window it is chosen from.
+    /// The table with the window to choose from.
     pub table: String,
-    /// The weights version that will search: the last step of the trajectory was searched by an earlier one. Above
-    /// zero.
+    /// The weights version for the new searches: an earlier version has searched the last step of the trajectory.
+    /// Above zero.
     pub older_than: WeightsVersion,
 }
 
-/// A trajectory, and the revision of its searches; with new searches, the revision that they were computed from.
+/// A trajectory, and the revision of the searches; with new searches, the revision that they were computed from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revisable {
-    /// The trajectory.
+    /// The trajectory, with stored or new searches.
     pub trajectory: Trajectory,
     /// The revision: 0 for the searches of self-play, one more after each revision.
     pub revision: u64,
 }
 
-/// The fate of a revision that was sent.
+/// The result of a sent revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revised {
-    /// It is durable, and the trajectory is of this revision from now on.
+    /// The new searches are durable, and the trajectory now has this revision.
     Replaced(u64),
-    /// The server refused it, and nothing has changed.
+    /// The server refused the revision, and nothing has changed.
     Refused(ReviseRefusal, String),
 }
 
-/// The kinds of refusals of a revision.
+/// The kinds of refused revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviseRefusal {
-    /// The trajectory is of another revision than the one that was searched.
+    /// The trajectory has another revision than the searched one.
     Stale,
     /// No table holds the trajectory any more.
     Evicted,
-    /// The stored searches are of newer weights.
+    /// The stored searches come from newer weights.
     Older,
-    /// It is invalid, or of another episode.
+    /// The revision is invalid, or belongs to another episode.
     Invalid,
-    /// The server has no room for it now.
+    /// The server has no room for the revision now.
     Busy,
 }
 
 impl ReviseRefusal {
-    /// All kinds.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 5] = [Self::Stale, Self::Evicted, Self::Older, Self::Invalid, Self::Busy];
 
     /// Returns the name of the kind, as a label of metrics.
@@ -70,7 +70,7 @@ impl ReviseRefusal {
         }
     }
 
-    /// Returns the code of the status in which the server sends it.
+    /// Returns the status code with which the server sends this refusal.
     #[must_use]
     pub fn code(self) -> Code {
         match self {
@@ -87,15 +87,15 @@ impl ReviseRefusal {
     }
 }
 
-/// Revises the searches of the trajectories of one server, by single requests that are not retried: a revision whose
-/// answer is lost may have been stored.
+/// Revises the searches of stored trajectories on one server, by single requests without retries: a revision with a
+/// lost response may have been stored.
 #[derive(Debug, Clone)]
 pub struct Reviser {
     client: v1::replay_client::ReplayClient<Channel>,
 }
 
 impl Reviser {
-    /// Creates a reviser, which connects with its first request.
+    /// Creates a reviser, which connects with the first request.
     ///
     /// # Errors
     /// [`InvalidEndpoint`].
@@ -106,7 +106,7 @@ impl Reviser {
     /// Returns a trajectory to search again; `None` if there is none now.
     ///
     /// # Errors
-    /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that is older than reanalysis.
+    /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that predates reanalysis.
     pub async fn choose(&self, choice: Choice) -> Result<Option<Revisable>, RequestError> {
         let response = self.client.clone().choose(timed(v1::ChooseRequest::from(choice))).await.map_err(explained)?;
         Ok(convert::revise::choice_from_wire(response.into_inner())?)
@@ -115,8 +115,8 @@ impl Reviser {
     /// Sends new searches of a trajectory, with the revision that they were computed from.
     ///
     /// # Errors
-    /// [`RequestError`] if the server cannot be reached, or does not answer as the protocol says: the revision is then
-    /// stored or not.
+    /// [`RequestError`] if the server cannot be reached, or violates the protocol: the revision may then be stored or
+    /// not.
     pub async fn revise(&self, revised: Revisable) -> Result<Revised, RequestError> {
         let expected = revised.revision + 1;
         match self.client.clone().revise(timed(v1::ReviseRequest::from(revised))).await {
@@ -139,7 +139,7 @@ fn timed<T>(message: T) -> Request<T> {
     request
 }
 
-/// Adds the reason to the bare status of a server that does not know the method.
+/// Adds the reason to the bare status of a server without the method.
 fn explained(status: Status) -> Status {
     match status.code() {
         Code::Unimplemented => Status::unimplemented(
@@ -173,7 +173,7 @@ mod tests {
         let (_server, reviser) = holding(&[1]).await;
         let expected = Revisable { trajectory: trajectory(1), revision: 3 };
         assert_eq!(within(reviser.choose(choice(3))).await.unwrap(), Some(expected));
-        // The script's trajectories are of version 2.
+        // The script's trajectories have version 2.
         assert_eq!(within(reviser.choose(choice(2))).await.unwrap(), None);
         within(reviser.choose(choice(0))).await.unwrap_err();
     }

@@ -1,6 +1,6 @@
-//! The choice of the replay server that receives new trajectories, as a pure state machine.
+//! The choice of the replay server for new trajectories, as a pure state machine.
 //!
-//! It depends on no sockets, tasks or clock: its driver is the router of an actor, or a simulator. Start with
+//! It depends on no sockets, tasks or clock: the driver is the router of an actor, or a simulator. Start with
 //! [`Route::steer`].
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Route {
 /// The state of the link to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// There is none.
+    /// No link to the server is open.
     Missing,
     /// The server is away: see [`UploadStatus::away_for`](super::UploadStatus::away_for).
     Away(Duration),
@@ -27,16 +27,16 @@ pub enum LinkState {
     Works,
 }
 
-/// The links to all servers.
+/// Links to all servers, provided by the driver.
 pub trait Links {
-    /// Opens a link to a server, if there is none and another one may be opened.
+    /// Opens a link to a server, if there is none and another link may be opened.
     fn open(&mut self, server: &Server);
     /// Returns the state of the link to a server.
     fn state(&self, server: &Server) -> LinkState;
 }
 
 impl Route {
-    /// Creates a route without a server. A server may be away for `away_max` before another one is used.
+    /// Creates a route without a server. A server may be away for `away_max` before another server is used.
     #[must_use]
     pub fn new(away_max: Duration) -> Self {
         Self { away_max, current: None, failovers: 0 }
@@ -54,8 +54,8 @@ impl Route {
         self.failovers
     }
 
-    /// Chooses the server by the current ones, the most preferred first, and by which of them accept trajectories. The
-    /// driver calls this repeatedly.
+    /// Chooses the server among `ranked`, the most preferred first, by the link states. The driver calls this
+    /// repeatedly.
     pub fn steer(&mut self, ranked: &[Server], links: &mut impl Links) {
         let reached = self.first_reached(ranked, links);
         let stays = self.current.clone().filter(|id| ranked.is_empty() || ranked.iter().any(|server| server.id == *id));
@@ -72,8 +72,8 @@ impl Route {
         self.current = next;
     }
 
-    /// Returns the most preferred server that accepts trajectories. `None` while a more preferred one has been away for
-    /// less than the limit, in which time it may return.
+    /// Returns the most preferred server that accepts trajectories. `None` while a more preferred server has been
+    /// away for less than the limit, and may still return.
     fn first_reached(&self, ranked: &[Server], links: &mut impl Links) -> Option<Arc<str>> {
         for server in ranked {
             links.open(server);
@@ -95,7 +95,7 @@ mod tests {
 
     const AWAY_MAX: Duration = Duration::from_secs(10);
 
-    /// Links by the names of their servers; those that are not listed cannot be opened.
+    /// Links by server name; unlisted servers cannot be opened.
     struct Listed(BTreeMap<String, LinkState>);
 
     impl Links for Listed {

@@ -15,42 +15,42 @@ use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 /// The settings of a [`Sampler`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSettings {
-    /// The name of the game, as in its spec.
+    /// Name of the game, as in the spec.
     pub game: String,
-    /// The table to sample from: [`MAIN_TABLE`](super::MAIN_TABLE), or another one of the run file.
+    /// The table to sample from: [`MAIN_TABLE`](super::MAIN_TABLE), or another table of the run file.
     pub table: String,
     /// Samples in a batch, 1 to [`SAMPLES_PER_BATCH_MAX`](crate::limits::SAMPLES_PER_BATCH_MAX).
     pub batch_size: usize,
-    /// The number of steps that a segment has behind its first one, K unroll steps and those of the return behind them:
-    /// 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
+    /// Steps after the first in a segment, K unroll steps plus n for the bootstrapped return: 0 to
+    /// [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
     pub unroll_steps: usize,
-    /// The maximum number of buffered batches, 1 to [`CREDIT_BATCHES_MAX`].
+    /// Maximum number of buffered batches, 1 to [`CREDIT_BATCHES_MAX`].
     pub prefetch_batches: usize,
 }
 
-/// The newest weights version that a learner has published, for its samplers to send. Clones share it.
+/// The latest weights version published by a learner, for samplers to send. Clones share the version.
 #[derive(Debug, Clone, Default)]
 pub struct NewestWeights {
-    /// Zero while there is none, as on the wire: versions count from 1.
+    /// Zero if there is none, as on the wire: versions count from 1.
     version: Arc<AtomicU64>,
 }
 
 impl NewestWeights {
-    /// Sets the newest version.
+    /// Sets the latest version.
     pub fn set(&self, version: WeightsVersion) {
         self.version.store(version.0, Ordering::Relaxed);
     }
 
-    /// Returns the version as it is sent with credit.
+    /// Returns the version as sent with credit.
     fn on_wire(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 }
 
-/// Draws batches from a replay server, some ahead of their use.
+/// Draws batches from a replay server, some in advance.
 ///
 /// A background task owns the stream, and reconnects with growing delays until the sampler is dropped. A batch in
-/// flight when a stream breaks is lost: the server has counted it as sampled, and no learner trains on it.
+/// flight on a broken stream is lost: the server has counted the batch as sampled, and no learner trains on it.
 #[derive(Debug)]
 pub struct Sampler {
     batches: mpsc::Receiver<SampleBatch>,
@@ -61,9 +61,9 @@ pub struct Sampler {
 /// The state of the connection to the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
-    /// No stream was opened yet.
+    /// No stream has been opened yet.
     Opening,
-    /// Batches arrive, or will as soon as they are requested.
+    /// Batches arrive, or will arrive on request.
     Serving,
     /// A batch is blocked, for this reason.
     Waiting(Arc<str>),
@@ -79,7 +79,7 @@ impl Sampler {
         Self::with_newest(NewestWeights::default(), endpoint, settings)
     }
 
-    /// Starts as [`Sampler::start`] does, for a learner: sends the newest weights version with every credit.
+    /// Starts as [`Sampler::start`] does, for a learner: sends the latest weights version with every credit.
     #[must_use]
     pub fn with_newest(newest: NewestWeights, endpoint: &str, settings: SamplerSettings) -> Self {
         let SamplerSettings { game, table, batch_size, unroll_steps, prefetch_batches } = settings;
@@ -141,13 +141,13 @@ impl Sampler {
     }
 }
 
-/// The client of a sampler: one stream at a time, and a slot for each batch it has given credit for.
+/// The client of a sampler: one stream at a time, and a slot for each batch of credit.
 #[derive(Debug)]
 struct Drawing {
     endpoint: Arc<str>,
     query: SampleQuery,
     batches: mpsc::Sender<SampleBatch>,
-    /// A reserved slot is a credit: no batch is requested without capacity for it.
+    /// A reserved slot is a credit: no batch is requested without capacity.
     slots: Vec<mpsc::OwnedPermit<SampleBatch>>,
     newest: NewestWeights,
     state: watch::Sender<State>,

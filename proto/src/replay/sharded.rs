@@ -20,48 +20,47 @@ use crate::servers::{Server, Servers};
 /// The settings of a [`ShardedSampler`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardedSettings {
-    /// The settings of the stream from each server.
+    /// Settings of the stream from each server.
     pub shard: SamplerSettings,
-    /// The seed of the random choice of the server of each sample.
+    /// Seed for the random choice of the server of each sample.
     pub seed: u64,
-    /// The time for which a chosen server may keep a batch waiting while others could serve it; [`SHARD_TIMEOUT`]
+    /// Maximum time for a chosen server to keep a batch waiting while other servers could serve it; [`SHARD_TIMEOUT`]
     /// except in tests.
     pub shard_timeout: Duration,
 }
 
-/// The time for which a draw waits for a server that has items but sends none, most often because its rate limiter
-/// waits for inserts: long enough that limiters of servers with equal load do not bias the draws, short enough that a
-/// server without actors does not block the rest for long.
+/// Time for a draw to wait for a server that has items but sends none, most often because the rate limiter waits for
+/// inserts. It is long enough that the limiters of equally loaded servers do not bias the draws, and short enough
+/// that a server without actors does not block the other servers for long.
 pub const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Samples drawn from all servers together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShardedBatch {
-    /// The samples, as many as were requested. Their probabilities and numbers of items are those in all tables
-    /// together.
+    /// The requested number of samples. Probabilities and item counts refer to all tables together.
     pub samples: Vec<Sample>,
-    /// The server of each sample.
+    /// The source server of each sample.
     pub servers: Vec<Server>,
 }
 
-/// Draws from the tables of several replay servers as if they were one.
+/// Draws from the tables of several replay servers as from a single table.
 ///
-/// Each sample of a batch is taken from a server that is drawn with its share of the total weight of all: the number of
-/// samples from each is multinomial, and an item has the probability it would have in one table of all items. The
-/// sample carries that probability: its probability in its own table times the share of its server.
+/// For each sample of a batch, a server is drawn with probability equal to its share of the total weight. The number
+/// of samples per server is multinomial, and an item has the same probability as in one table of all items. The
+/// sample carries this probability: the probability in the server's table times the share of the server.
 ///
-/// The set of servers may change at any time. A server whose table draws nothing has a total weight of zero; one that
-/// is unreachable, or keeps the others waiting for longer than [`ShardedSettings::shard_timeout`], is left out until
-/// its next batch. With one server, its batches are returned unchanged.
+/// The set of servers may change at any time. A server with a table that draws nothing has a total weight of zero. A
+/// server that is unreachable, or delays the draw for longer than [`ShardedSettings::shard_timeout`], is left out
+/// until the next batch from it. The batches of a single server are returned unchanged.
 #[derive(Debug)]
 pub struct ShardedSampler {
     servers: Servers,
     newest: NewestWeights,
     settings: ShardedSettings,
     rng: ChaCha8Rng,
-    /// One for each server, ascending by id.
+    /// One stream for each server, ascending by id.
     streams: Vec<ShardStream>,
-    /// The samples of the next batch so far.
+    /// The drawn samples of the next batch.
     drawn: Vec<(Sample, Server)>,
     /// The server of the next sample.
     choice: Option<Choice>,
@@ -72,13 +71,13 @@ pub struct ShardedSampler {
 struct Choice {
     id: Arc<str>,
     share: f64,
-    /// Items in all tables together; `None` if this is the only server, whose samples already carry the number.
+    /// Items in all tables together; `None` for a single server, since its samples already carry this number.
     all_items: Option<u64>,
     since: Instant,
 }
 
 impl ShardedSampler {
-    /// Starts to draw, and sends `newest` to every server with its requests. Must be called inside a tokio runtime.
+    /// Starts to draw, and sends `newest` to every server with each request. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(newest: NewestWeights, servers: Servers, settings: ShardedSettings) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(settings.seed);
@@ -87,7 +86,7 @@ impl ShardedSampler {
         sampler
     }
 
-    /// Returns the next batch; waits while no server has one. Cancel-safe.
+    /// Returns the next batch; waits while no server has samples. Cancel-safe.
     pub async fn next(&mut self) -> ShardedBatch {
         if self.servers.has_changed() {
             self.follow();
@@ -102,13 +101,13 @@ impl ShardedSampler {
         ShardedBatch { samples, servers }
     }
 
-    /// Returns the number of servers, and the number of them that are drawn from now.
+    /// Returns the number of servers, and the number of servers to draw from now.
     #[must_use]
     pub fn servers(&self) -> (usize, usize) {
         (self.streams.len(), self.total_weights().iter().filter(|total| total.weight > 0.0).count())
     }
 
-    /// Ends all streams and joins their tasks.
+    /// Ends all streams and joins the tasks.
     pub async fn close(self) {
         for stream in self.streams {
             stream.sampler.close().await;
@@ -142,8 +141,8 @@ impl ShardedSampler {
         false
     }
 
-    /// Draws the server of the next sample; `None` while there is nothing to draw, or a server has yet to report its
-    /// weight.
+    /// Draws the server of the next sample; `None` while there is nothing to draw, or a server has yet to report the
+    /// total weight.
     fn choose(&mut self) -> Option<Choice> {
         let shard_timeout = self.settings.shard_timeout;
         if self.streams.iter().any(|stream| stream.awaits_weight(shard_timeout)) {
@@ -223,25 +222,24 @@ impl ShardedSampler {
     }
 }
 
-/// The interval between requests for a server's total weight: buffered batches only carry the weight at the time of
-/// their draw.
+/// Interval between requests for a server's total weight: buffered batches only carry the weight at draw time.
 const WEIGHT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One server: its stream of batches, the rest of the last batch, and the weight of its table.
+/// One server: the stream of batches, the rest of the last batch, and the table weight.
 #[derive(Debug)]
 struct ShardStream {
     server: Server,
     sampler: Sampler,
     queue: VecDeque<Sample>,
-    /// The statistics in the last batch.
+    /// Statistics in the last batch.
     table: Option<TableStats>,
     polled: Option<Polled>,
-    /// True while the server delays the others: no sample is expected from it before its next batch.
+    /// True while the server delays the draws: no sample is expected before the next batch.
     excluded: bool,
     started: Instant,
 }
 
-/// The server's answer to the latest of the periodic requests, which are sent while there are several servers.
+/// The latest response to the periodic requests, which are sent while there are several servers.
 #[derive(Debug)]
 struct Polled {
     table: watch::Receiver<Option<Arc<TableStats>>>,
@@ -255,7 +253,7 @@ impl ShardStream {
         Self { server, sampler, queue, table: None, polled: None, excluded: false, started }
     }
 
-    /// Returns true if batches are drawn from this server, at its current endpoint.
+    /// Returns true if batches are drawn from this server, at the current endpoint.
     fn is_of(&self, server: &Server) -> bool {
         self.server.id == server.id && self.server.endpoint == server.endpoint
     }
@@ -271,12 +269,12 @@ impl ShardStream {
         }
     }
 
-    /// Ends the requests: the only server has all of the weight.
+    /// Stops the requests: a single server has all of the weight.
     fn end_poll(&mut self) {
         self.polled = None;
     }
 
-    /// Takes a batch that has arrived, if no samples of the last one are left.
+    /// Takes a received batch, if no samples of the last batch are left.
     fn take_in(&mut self) {
         if self.queue.is_empty()
             && let Some(batch) = self.sampler.try_next()
@@ -299,23 +297,22 @@ impl ShardStream {
         }
     }
 
-    /// Returns the server's total weight; `None` while no batch can be expected from it.
+    /// Returns the server's total weight; `None` while no batch can be expected from the server.
     fn total_weight(&self) -> Option<TotalWeight> {
         if self.excluded {
             return None;
         }
         let known = self.known(TableStats::total_weight).filter(|total| total.weight > 0.0);
-        // Buffered samples count whatever the current state of the table; some servers do not report their total
-        // weight.
+        // Buffered samples count in any current state of the table; some servers do not report the total weight.
         known.or_else(|| self.queue.front().map(|sample| TotalWeight::of_items(sample.table_items)))
     }
 
-    /// Returns the number of items that it draws from.
+    /// Returns the number of items in the server's window.
     fn items(&self) -> u64 {
         self.known(|table| table.window_items).unwrap_or(0)
     }
 
-    /// Returns a part of the newest known statistics of its table.
+    /// Returns a part of the latest known table statistics.
     fn known<T>(&self, what: impl Fn(&TableStats) -> T) -> Option<T> {
         let polled = self.polled.as_ref().and_then(|polled| polled.table.borrow().as_deref().map(&what));
         polled.or_else(|| self.table.as_ref().map(what))
@@ -336,7 +333,7 @@ impl ShardStream {
         (is_silent && self.known(|_| ()).is_none()).then(|| self.started + shard_timeout)
     }
 
-    /// Excludes the server from draws until its next batch.
+    /// Excludes the server from draws until the next batch.
     fn exclude(&mut self) {
         self.excluded = true;
         let (server, reason) = (&*self.server.endpoint, self.sampler.waiting_reason().unwrap_or_default());
@@ -347,7 +344,7 @@ impl ShardStream {
         }
     }
 
-    /// Waits for a batch, if no samples of the last one are left, or for a change of the server's state or weight.
+    /// Waits for a batch, if no samples of the last batch are left, or for a change of the server's state or weight.
     /// Cancel-safe.
     async fn event(&mut self) {
         let news = async {
@@ -376,9 +373,9 @@ impl ShardStream {
     }
 }
 
-/// Converts the statistics of a sample from its own table to those in all tables together.
+/// Converts probability and item count of a sample from the server's table to all tables together.
 fn reweigh(sample: &mut Sample, choice: &Choice) {
-    // The probability stays above zero, however small the share; a share of one changes nothing.
+    // The probability stays above zero for any share; a share of one changes nothing.
     sample.probability = (sample.probability * choice.share).max(f64::MIN_POSITIVE);
     if let Some(items) = choice.all_items {
         sample.table_items = items;
@@ -405,7 +402,7 @@ async fn any(events: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     select_all(events).await;
 }
 
-/// Requests the table's statistics repeatedly. After a failed request the last answer remains in use: the stream shows
+/// Requests the table statistics repeatedly. After a failed request the last result remains in use: the stream shows
 /// whether the server is reachable.
 async fn poll(endpoint: Arc<str>, table: String, answers: watch::Sender<Option<Arc<TableStats>>>) {
     let Ok(inspector) = Inspector::new(&endpoint) else { return };

@@ -15,7 +15,7 @@ use super::Origin;
 use crate::limits::{TRAJECTORY_BYTES_MAX, UNACKNOWLEDGED_MAX};
 use crate::reconnect::{Reconnecting, entropy};
 
-/// The server of a [`Writer`], and the provenance of its trajectories.
+/// The server of a [`Writer`], and the origin of the trajectories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
     /// The replay server: `http://host:port` or `https://host:port`, checked by
@@ -23,19 +23,19 @@ pub struct WriterSettings {
     pub endpoint: String,
     /// The actor, stable over restarts.
     pub actor: u64,
-    /// The epoch of that actor: grows with every start.
+    /// The epoch of the actor: grows with every start.
     pub epoch: u64,
-    /// The name of the game, as in its spec.
+    /// Name of the game, as in the spec.
     pub game: String,
-    /// The maximum number of unacknowledged trajectories, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept in memory.
+    /// Maximum number of unacknowledged trajectories, 1 to [`UNACKNOWLEDGED_MAX`]. They are kept in memory.
     pub in_flight_max: usize,
 }
 
-/// Sends trajectories to a replay server and keeps each until it is acknowledged.
+/// Sends trajectories to a replay server and keeps each until acknowledged.
 ///
-/// A background task connects, and reconnects with growing delays until the writer is dropped; it resends the
-/// unacknowledged trajectories of a broken stream in order and with the same ids. Dropping the writer stops the task
-/// and discards its trajectories; [`Writer::close`] waits, and returns the unacknowledged ones.
+/// A background task connects, and reconnects with growing delays until the writer is dropped. The task resends the
+/// unacknowledged trajectories of a broken stream in order, with the same ids. Dropping the writer stops the task and
+/// discards the trajectories; [`Writer::close`] waits, and returns the unacknowledged trajectories.
 #[derive(Debug)]
 pub struct Writer {
     origin: Origin,
@@ -47,15 +47,15 @@ pub struct Writer {
     connection: Reconnecting<Connection>,
 }
 
-/// The reason for which a trajectory is rejected. It was not sent.
+/// A reason why a trajectory is rejected, without being sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriterError {
     /// The trajectory has another actor, epoch or game than the writer.
     #[error("trajectory {id} of {game} does not belong to the writer of {expected:?}")]
     NotOurs {
-        /// Its id.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// Its game.
+        /// Game of the trajectory.
         game: String,
         /// The actor, epoch and game of the writer.
         expected: Origin,
@@ -63,26 +63,26 @@ pub enum WriterError {
     /// The trajectory does not fit into a message.
     #[error("trajectory {id} has {bytes} bytes, the limit is {TRAJECTORY_BYTES_MAX}")]
     TooLarge {
-        /// Its id.
+        /// Id of the trajectory.
         id: TrajectoryId,
-        /// Its size on the wire.
+        /// Size of the columns, in bytes.
         bytes: usize,
     },
-    /// The writer's task has ended.
+    /// The writer's task has stopped.
     #[error("the writer has stopped")]
     Stopped,
 }
 
 impl Writer {
-    /// Starts the task, for an epoch under which trajectories may have been sent before. Must be called inside a tokio
+    /// Starts the task, for an epoch that may have been used for trajectories before. Must be called inside a tokio
     /// runtime.
     #[must_use]
     pub fn start(settings: WriterSettings) -> Self {
         Self::start_with(settings, EpochUse::Known)
     }
 
-    /// Starts the task, for an epoch under which nothing was ever sent: see [`epoch_taken`](Self::epoch_taken). Must be
-    /// called inside a tokio runtime.
+    /// Starts the task, for an epoch that has never been used: see [`epoch_taken`](Self::epoch_taken). Must be called
+    /// inside a tokio runtime.
     #[must_use]
     pub fn start_epoch(settings: WriterSettings) -> Self {
         Self::start_with(settings, EpochUse::New)
@@ -103,20 +103,20 @@ impl Writer {
         Self { origin, items, in_flight, in_flight_max, status, endpoint, connection }
     }
 
-    /// Accepts a trajectory; waits while `in_flight_max` others are unacknowledged. Cancel-safe: a trajectory whose
-    /// `insert` was dropped was not accepted.
+    /// Accepts a trajectory; waits while `in_flight_max` trajectories are unacknowledged. Cancel-safe: dropping the
+    /// future of an unfinished `insert` leaves the trajectory unaccepted.
     ///
     /// # Errors
-    /// [`WriterError`]; a trajectory that the server finds invalid is no error here but counted, logged and dropped.
+    /// [`WriterError`]. A trajectory that the server finds invalid is no error here but counted, logged and dropped.
     pub async fn insert(&self, trajectory: Trajectory) -> Result<(), WriterError> {
         self.insert_traced(trajectory, None).await
     }
 
-    /// Inserts a trajectory as [`insert`](Self::insert) does, as part of a trace: `span` ends with the acknowledgement
-    /// and is the parent of the server's span.
+    /// Inserts a trajectory as [`insert`](Self::insert) does, as part of a trace: `span` ends with the
+    /// acknowledgement and is the parent of the server's span.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// The errors of [`insert`](Self::insert).
     pub async fn insert_traced(&self, trajectory: Trajectory, span: Option<Span>) -> Result<(), WriterError> {
         let Origin { actor, epoch, game } = &self.origin;
         let id = trajectory.id();
@@ -131,7 +131,7 @@ impl Writer {
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
         // The channel has capacity for every slot.
         self.items.try_send(Item { trajectory, trace: span }).map_err(|_| WriterError::Stopped)?;
-        // The task releases the slot with the acknowledgement.
+        // The task releases the slot on acknowledgement.
         slot.forget();
         Ok(())
     }
@@ -143,14 +143,14 @@ impl Writer {
         drop(self.in_flight.acquire_many(slots).await);
     }
 
-    /// Returns the number of trajectories that were accepted and not yet acknowledged.
+    /// Returns the number of accepted, unacknowledged trajectories.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
         self.in_flight_max.saturating_sub(self.in_flight.available_permits())
     }
 
-    /// Sets a new address of the server, which the next stream connects to. It must be the same server, since the
-    /// unacknowledged trajectories are sent there.
+    /// Sets a new server address for the next stream. The server must be the same, since the unacknowledged
+    /// trajectories are sent there.
     pub fn moved(&self, endpoint: &str) {
         self.endpoint.send_if_modified(|now_at| {
             let is_new = **now_at != *endpoint;
@@ -161,15 +161,15 @@ impl Writer {
         });
     }
 
-    /// Returns the time since the server became unreachable or stopped storing trajectories; `None` while it works,
-    /// even if its rate limiter blocks inserts. See [`UploadStatus::away_for`].
+    /// Returns the time since the server became unreachable or stopped storing trajectories. `None` while it works,
+    /// even if the rate limiter blocks inserts. See [`UploadStatus::away_for`].
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
         self.status.borrow().away_for(Instant::now().into_std())
     }
 
-    /// Returns the highest epoch of this actor that the server has stored, if it is not below this writer's new one.
-    /// The writer then sends nothing: its trajectories need new ids under a higher epoch.
+    /// Returns the highest epoch of this actor that the server has stored, if not below the new epoch of this writer.
+    /// The writer then sends nothing: the trajectories need new ids under a higher epoch.
     #[must_use]
     pub fn epoch_taken(&self) -> Option<u64> {
         self.status.borrow().epoch_taken
@@ -180,7 +180,7 @@ impl Writer {
         let mut status = self.status.clone();
         tokio::select! {
             () = self.flushed() => {}
-            // An error means that the task has ended, which it does once the epoch is taken.
+            // An error means that the task has stopped, as it does once the epoch is taken.
             _ = status.wait_for(|status| status.epoch_taken.is_some()) => {}
         }
     }
@@ -191,16 +191,17 @@ impl Writer {
         self.status.borrow().stats
     }
 
-    /// Waits until all trajectories are acknowledged, at most `timeout`, and returns the unacknowledged ones in order.
+    /// Waits until all trajectories are acknowledged, at most `timeout`; returns unacknowledged trajectories in
+    /// order.
     pub async fn close(self, timeout: Duration) -> Vec<Trajectory> {
         self.close_by(tokio::time::sleep(timeout)).await
     }
 
-    /// Waits until all trajectories are acknowledged, at most until `deadline` resolves, and returns the unacknowledged
-    /// ones in order.
+    /// Waits until all trajectories are acknowledged, at most until `deadline` resolves; returns unacknowledged
+    /// trajectories in order.
     pub async fn close_by(self, deadline: impl Future<Output = ()>) -> Vec<Trajectory> {
         let Self { items, connection, .. } = self;
-        // Once the channel is closed, the connection ends when its trajectories are acknowledged.
+        // After the channel closes, the connection stops once all trajectories are acknowledged.
         drop(items);
         connection.finish(deadline).await.into_unacknowledged()
     }

@@ -1,4 +1,4 @@
-//! What a service may need to know of the client of a call, beyond the scopes that were checked before.
+//! The client of a call, for a service that needs more than the scope check.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,16 +9,16 @@ use tonic::{Request, Status};
 
 use super::scope::{Holder, Scope};
 
-/// The word that begins the actors of a line of tokens or scopes.
+/// Prefix of the actors in a line of tokens or scopes.
 const ACTORS: &str = "actors=";
 
-/// The ids of actors for which a token or certificate may insert.
+/// The actor ids that a token or certificate may insert as.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum ActorIds {
     /// Every id.
     #[default]
     Any,
-    /// Those in one of these ranges.
+    /// Any id in one of these ranges.
     In(Vec<RangeInclusive<u64>>),
 }
 
@@ -92,7 +92,7 @@ impl Caller {
     /// Checks that the caller may insert as `actor`.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, with the ids that its token or certificate allows.
+    /// `PERMISSION_DENIED`, with the ids that the token or certificate allows.
     pub fn check_actor(&self, actor: u64) -> Result<(), Status> {
         match &self.holder {
             Some(holder) if !holder.actors.contains(actor) => {
@@ -104,8 +104,8 @@ impl Caller {
         }
     }
 
-    /// Returns true if the caller may see the id and the epoch of `actor`: with the scope `admin` of every actor, with
-    /// the scope `act` of those that it may insert as.
+    /// Returns true if the caller may see id and epoch of `actor`: any actor with the scope `admin`; with the scope
+    /// `act`, only actors that the caller may insert as.
     #[must_use]
     pub fn sees_actor(&self, actor: u64) -> bool {
         let Some(holder) = &self.holder else { return true };

@@ -1,4 +1,4 @@
-//! The scopes of client certificates, by DNS name: they apply where a server requires certificates and no tokens.
+//! Scopes of client certificates, by DNS name. They apply on a server that requires certificates and no tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::scope::{Credential, Holder, Scope, Scopes};
 use super::tokens::{bad_line, lines};
 use super::watched::Fault;
 
-/// The scopes that each service needs as a client, by the name in the certificates of `cargo xtask certs`.
+/// The client scopes of each service, by name in the certificates of `cargo xtask certs`.
 const BY_SERVICE: [(&str, &[Scope]); 6] = [
     ("replay", &[]),
     ("learner", &[Scope::Train]),
@@ -21,7 +21,7 @@ const BY_SERVICE: [(&str, &[Scope]); 6] = [
     ("operator", &Scope::ALL),
 ];
 
-/// Maps the name of a client certificate to its scopes: by `security.client_scopes`, else by service. Any other
+/// Maps the name of a client certificate to scopes: by `security.client_scopes`, else by service. Any other
 /// certificate may read, and nothing else.
 #[derive(Debug)]
 pub(super) struct CertificateScopes(HashMap<Box<str>, Arc<Holder>>);
@@ -33,7 +33,8 @@ pub(super) fn of_files(files: &[Vec<u8>]) -> Result<CertificateScopes, Fault> {
 }
 
 impl CertificateScopes {
-    /// Parses lines of name, scopes and, optionally, actors, which replace those of a service of that name.
+    /// Parses lines of name, scopes and, optionally, actors. A line replaces the defaults of the service with this
+    /// name.
     fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let mut written = HashMap::new();
         for (number, line) in lines(bytes)? {
@@ -55,7 +56,7 @@ impl CertificateScopes {
         Ok(Self(written))
     }
 
-    /// The holder of a certificate of this name.
+    /// Returns the holder of a certificate for this name.
     pub(super) fn holder(&self, name: Option<&str>) -> Arc<Holder> {
         let known = name.and_then(|name| self.0.get(name)).cloned();
         known.unwrap_or_else(|| holder(name, Scopes::of(&[]), ActorIds::Any))
@@ -67,7 +68,7 @@ fn holder(name: Option<&str>, scopes: Scopes, actors: ActorIds) -> Arc<Holder> {
     Arc::new(Holder { credential, name: name.unwrap_or("a client without a DNS name").into(), scopes, actors })
 }
 
-/// The first DNS name of the certificate that a client presented.
+/// Returns the first DNS name in a client's certificate chain.
 pub(crate) fn client_name(chain: &[CertificateDer<'_>]) -> Option<Arc<str>> {
     let certificate = EndEntityCert::try_from(chain.first()?).ok()?;
     certificate.valid_dns_names().next().map(Arc::from)

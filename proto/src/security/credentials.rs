@@ -9,10 +9,10 @@ use tonic::codegen::http::HeaderValue;
 use super::watched::{Fault, Times, Watched};
 use super::{LOOK_INTERVAL, tls};
 
-/// The credentials of this process, and the section that they were read from.
+/// The credentials of this process, and the source section.
 static OF_PROCESS: OnceLock<(SecuritySection, Credentials)> = OnceLock::new();
 
-/// The authorities that a client trusts, its certificate and its token. Cheap to clone; the default trusts no server
+/// The trusted authorities, the certificate and the token of a client. Cheap to clone; the default trusts no server
 /// over `https` and sends nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
@@ -21,7 +21,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the files that `section` names for clients.
+    /// Reads the client files in `section`.
     ///
     /// # Errors
     /// Names the key of a file that cannot be read or used, or that another key requires.
@@ -31,7 +31,7 @@ impl Credentials {
 
     pub(super) fn open_looking(section: &SecuritySection, interval: Duration) -> Result<Self, ConfigError> {
         section.check()?;
-        // Servers refuse credentials that were withdrawn: a client keeps what it has.
+        // Servers refuse withdrawn credentials, so a client keeps the last usable credentials.
         let times = Times { interval, unusable_max: Duration::MAX };
         let tls = is_set(&section.ca).then(|| Watched::open(tls::client_files(section), times, tls::client));
         let token = || Watched::open(vec![("security.token_file", section.token_file.clone())], times, authorization);
@@ -39,28 +39,28 @@ impl Credentials {
         Ok(Self { tls: tls.transpose()?.map(Arc::new), authorization: authorization.transpose()?.map(Arc::new) })
     }
 
-    /// The TLS settings of new connections; `None`: no server is trusted.
+    /// Returns the TLS settings for new connections; `None`: no server is trusted.
     pub(crate) fn tls(&self) -> Option<Arc<ClientConfig>> {
         self.tls.as_ref().map(|tls| tls.current())
     }
 
-    /// The `authorization` header of every call.
+    /// Returns the `authorization` header of every call.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         self.authorization.as_ref().map(|header| HeaderValue::clone(&header.current()))
     }
 
-    /// The credentials of this process; the default until [`use_credentials`].
+    /// Returns the credentials of this process; the default until [`use_credentials`].
     pub(crate) fn of_process() -> Self {
         OF_PROCESS.get().map(|(_, credentials)| credentials.clone()).unwrap_or_default()
     }
 }
 
-/// Opens the credentials in `section` for every channel that this process opens from now on, with
-/// [`channel`](crate::channel()) or in a client. Set once for a process: it has one identity, and clients are opened in
-/// many places. A section without credentials changes nothing.
+/// Opens the credentials in `section` for all later channels of this process, from [`channel`](crate::channel()) or
+/// in a client. Set once, since a process has one identity, and clients are opened in many places. A section without
+/// credentials changes nothing.
 ///
 /// # Errors
-/// As [`Credentials::open`]; other credentials are in use already.
+/// The errors of [`Credentials::open`]; or other credentials are in use already.
 pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
     let credentials = Credentials::open(section)?;
     if credentials.tls.is_none() && credentials.authorization.is_none() {
@@ -73,7 +73,7 @@ pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
     Err(ConfigError::invalid("security", "this process uses other credentials already"))
 }
 
-/// Builds the header from the file of a token.
+/// Builds the header from the token file.
 fn authorization(files: &[Vec<u8>]) -> Result<HeaderValue, Fault> {
     let fault = |reason: &str| Fault { file: 0, reason: reason.to_owned() };
     let token = files[0].trim_ascii();

@@ -22,30 +22,30 @@ use super::tokens::Tokens;
 use super::watched::{Usable, Watched};
 use crate::status::retry_after;
 
-/// The source of a client's scopes.
+/// The source of client scopes.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Access {
     /// Every client may call every method.
     #[default]
     Open,
-    /// The bearer token of each call, whether or not the connection presented a certificate.
+    /// The bearer token of each call, with or without a certificate on the connection.
     Tokens(Arc<Watched<Tokens>>),
     /// The client certificate of the connection.
     Certificates(Arc<Watched<CertificateScopes>>),
 }
 
-/// Checks the token or certificate, the scopes and the quota of every call before it reaches its service. A stream is
-/// one call, checked when it opens.
+/// Checks the token or certificate, the scopes and the quota of every call before the service. A stream is one call,
+/// checked on opening.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     access: Access,
-    /// The files by which clients are known.
+    /// The files that identify clients.
     files: Vec<Arc<Usable>>,
     quota: Option<Arc<Quota>>,
 }
 
 impl Guard {
-    /// `clients` are the files by which certificates of clients are verified, if they are.
+    /// `clients` are the files for verifying client certificates, if any.
     pub(super) fn new(access: Access, clients: Option<Arc<Usable>>, quota: Option<Quota>) -> Self {
         let named = match &access {
             Access::Open => None,
@@ -55,7 +55,7 @@ impl Guard {
         Self { access, files: clients.into_iter().chain(named).collect(), quota: quota.map(Arc::new) }
     }
 
-    /// The client that a call is from; `None` where no credentials are required.
+    /// Returns the client of a call; `None` if no credentials are required.
     pub(super) fn holder(
         &self,
         headers: &HeaderMap,
@@ -76,7 +76,7 @@ impl Guard {
         self.files.iter().try_for_each(|files| files.check(now))
     }
 
-    /// Returns true if a call of `holder` would be accepted at `now` as before.
+    /// Returns true if a call of `holder` would still be accepted at `now`, with the same scopes.
     pub(super) fn accepts(&self, holder: &Holder, now: Instant) -> bool {
         if self.check_files(now).is_err() {
             return false;
@@ -93,7 +93,7 @@ impl Guard {
         }
     }
 
-    /// Checks a call, puts limits on its body, and returns as [`check`](Self::check).
+    /// Checks a call, limits the request body, and returns the result of [`check`](Self::check).
     fn admit(
         &self,
         request: &mut Request<Body>,
@@ -110,7 +110,7 @@ impl Guard {
         Ok(accepted)
     }
 
-    /// Checks a call and returns its caller. The permit is that of a call on a connection that has shown no accepted
+    /// Checks a call and returns the caller. The permit belongs to a call on a connection without accepted
     /// credentials.
     pub(super) fn check(
         &self,
@@ -160,7 +160,7 @@ impl<S> Layer<S> for Guard {
     }
 }
 
-/// Services behind a [`Guard`].
+/// A service inside the [`Guard`] layer.
 #[derive(Debug, Clone)]
 pub struct Guarded<S> {
     guard: Guard,
@@ -187,7 +187,7 @@ where
             Ok((caller, permit)) => {
                 request.extensions_mut().insert(caller);
                 if let Some(peer) = peer {
-                    // `tonic::Request::remote_addr` reads it.
+                    // Read by `tonic::Request::remote_addr`.
                     request.extensions_mut().insert(peer.connection);
                 }
                 let answer = self.inner.call(request);
@@ -205,7 +205,7 @@ where
     }
 }
 
-/// The answer to a call that counts as in progress until all of the answer is sent.
+/// The response to a call that counts as in progress until the whole response is sent.
 type Held<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
 async fn held<E>(

@@ -3,7 +3,7 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of an answer, and a value that is dropped with it.
+/// A response body, and a value that is dropped with the body.
 pub(super) struct HeldBody<B, A> {
     pub(super) inner: B,
     pub(super) _attached: A,

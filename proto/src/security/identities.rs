@@ -8,11 +8,11 @@ use super::scope::Holder;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
-/// The delay after which a client may try again: a connection that is refused is closed within some seconds.
+/// Delay before a retry: a refused connection is closed within some seconds.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The connections of each token or certificate name. One of them takes at most three quarters of a server's places, so
-/// that a client which opens connections without end leaves places for clients with other credentials.
+/// The connections of each token or certificate name. One name takes at most three quarters of a server's places, so
+/// a client that opens connections endlessly leaves places for clients with other credentials.
 #[derive(Debug)]
 pub(crate) struct Identities {
     places: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Identities {
 }
 
 impl Identities {
-    /// Shares out the places of a server.
+    /// Limits each name to three quarters of `connections_max`.
     pub(crate) fn new(connections_max: usize) -> Self {
         let places = (connections_max - connections_max / 4).min(Semaphore::MAX_PERMITS);
         Self { places, open: SharedByKey::default() }
@@ -29,7 +29,7 @@ impl Identities {
     /// Takes a place for a connection of `holder`.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: that many connections are open.
+    /// `RESOURCE_EXHAUSTED`: too many connections of this holder are open.
     pub(super) fn place(&self, holder: &Holder) -> Result<OwnedSemaphorePermit, Status> {
         let open = self.open.get_or_make(Arc::clone(&holder.name), || Semaphore::new(self.places));
         open.try_acquire_owned().map_err(|_| {

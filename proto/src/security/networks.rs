@@ -1,4 +1,4 @@
-//! What is shared by all connections from one address: places for new connections and for requests, and memory for
+//! Shared state of all connections from one address: places for new connections and for requests, and memory for
 //! unfinished messages.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,42 +12,43 @@ use super::request_limits::Messages;
 use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
-/// Connections of one network without an accepted call: all processes of a large machine may start at once.
+/// Maximum number of connections from one network without an accepted call: all processes of a large machine may
+/// start at once.
 pub(crate) const NEWCOMERS_MAX: usize = 64;
 
-/// Requests of one message of one network that have not arrived completely. Each may fill its HTTP/2 window.
+/// Maximum number of incomplete single-message requests from one network. Each may fill an HTTP/2 window.
 pub(super) const REQUESTS_MAX: usize = 1024;
 
-/// The delay after which a client may send such a request again.
+/// Delay before a client may send such a request again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The memory of the unfinished messages of one network and one kind, in KiB: four of the largest messages.
+/// Memory for unfinished messages of one network and kind, in KiB: four of the largest messages.
 const UNFINISHED_KIB: usize = 64 << 10;
 
-/// The memory of all unfinished messages of a server and one kind, in KiB.
+/// Memory for all unfinished messages of a server and kind, in KiB.
 const UNFINISHED_KIB_OF_ALL: usize = 256 << 10;
 
-/// The networks from which connections are open.
+/// The networks with open connections.
 #[derive(Debug)]
 pub(crate) struct Networks {
     open: SharedByKey<Prefix, Network>,
     unfinished_of_all: Unfinished,
 }
 
-/// The memory for unfinished messages, in KiB. Streams have their own, since a server may stop reading one in the
-/// middle of a message, for as long as the rate limiter blocks inserts; the requests that would unblock it must not
-/// wait for that.
+/// Memory for unfinished messages, in KiB. Streams have separate memory: while the rate limiter blocks inserts, a
+/// server may stop reading a stream in the middle of a message. Requests that would unblock the limiter must not wait
+/// for that.
 #[derive(Debug, Clone)]
 struct Unfinished {
     of_requests: Arc<Semaphore>,
     of_streams: Arc<Semaphore>,
 }
 
-/// An IPv4 address, or the first 64 bits of an IPv6 address: one host may have all addresses behind these.
+/// An IPv4 address, or the first 64 bits of an IPv6 address: one host may have all addresses with this prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Prefix(IpAddr);
 
-/// The state that all connections from one address share.
+/// State of all connections from one address.
 #[derive(Debug)]
 pub(crate) struct Network {
     newcomers: Arc<Semaphore>,
@@ -56,7 +57,7 @@ pub(crate) struct Network {
     unfinished_of_all: Unfinished,
 }
 
-/// Memory for an unfinished message, of its network and of the server; returned when dropped.
+/// Memory for an unfinished message, of the network and of the server; returned on drop.
 pub(super) type UnfinishedPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Default for Networks {
@@ -81,7 +82,7 @@ impl Unfinished {
 }
 
 impl Networks {
-    /// The network of `address`.
+    /// Returns the network of `address`.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
         self.open.get_or_make(Prefix::of(address), || Network {
             newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
@@ -98,10 +99,10 @@ impl Network {
         Arc::clone(&self.newcomers).try_acquire_owned().ok()
     }
 
-    /// Takes a place for a request of one message, which it needs until it has arrived.
+    /// Takes a place for a single-message request, needed until the message has arrived.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: that many are arriving.
+    /// `RESOURCE_EXHAUSTED`: too many such requests are arriving.
     pub(super) fn request(&self) -> Result<OwnedSemaphorePermit, Status> {
         Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
             let message = format!("{REQUESTS_MAX} requests from this address are arriving, the most that are accepted");
@@ -109,11 +110,10 @@ impl Network {
         })
     }
 
-    /// Waits for the memory of a message of `bytes`, at most all that one network may have. Messages wait in the order
-    /// in which they ask.
+    /// Waits for memory for a message of `bytes`, at most the total of one network. Messages wait in request order.
     pub(super) async fn unfinished(self: Arc<Self>, messages: Messages, bytes: usize) -> Option<UnfinishedPermit> {
         let kib = u32::try_from(bytes.div_ceil(1 << 10).min(UNFINISHED_KIB)).ok()?;
-        // The network's own comes first, so that one network that waits holds none of the memory of all.
+        // The network's memory comes first, so that a waiting network holds none of the memory of the server.
         let own = self.unfinished.acquire(messages, kib).await?;
         let of_all = self.unfinished_of_all.acquire(messages, kib).await?;
         Some((own, of_all))

@@ -10,28 +10,28 @@ use super::identities::Identities;
 use super::networks::Network;
 use super::scope::Holder;
 
-/// Calls in progress on a connection without an accepted call: probes of health need one or two.
+/// Maximum number of calls in progress on a connection without an accepted call: health probes need one or two.
 const STRANGER_CALLS_MAX: usize = 8;
 
-/// The tokens that calls of one connection may use: a proxy may serve several processes over one connection.
+/// Maximum number of tokens in calls on one connection: a proxy may serve several processes over one connection.
 const HOLDERS_MAX: usize = 64;
 
-/// The client at the other end of a connection, in the extensions of its requests.
+/// The client at the other end of a connection, in the extensions of each request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub(crate) connection: TcpConnectInfo,
-    /// The first DNS name of its certificate.
+    /// First DNS name of the client certificate.
     pub(crate) certificate_name: Option<Arc<str>>,
     pub(crate) standing: Arc<Standing>,
 }
 
-/// What the calls of a connection have shown so far; shared by the connection and the checks of its calls.
+/// State learned from the calls of a connection; shared by the connection and the call checks.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(super) network: Arc<Network>,
     identities: Arc<Identities>,
     is_known: AtomicBool,
-    /// The holders of the tokens or of the certificate of the accepted calls, each with its place.
+    /// The holders of the tokens or of the certificate in accepted calls, each with a place.
     holders: Mutex<Vec<(Arc<Holder>, OwnedSemaphorePermit)>>,
     stranger_calls: Arc<Semaphore>,
 }
@@ -48,12 +48,12 @@ impl Standing {
         Self { network, identities, is_known: AtomicBool::new(false), holders: Mutex::default(), stranger_calls }
     }
 
-    /// Returns true after the first call with the credentials that the server requires.
+    /// Returns true after the first call with the required credentials.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Records that a call needed no credentials on a server that requires none.
+    /// Records a call without credentials on a server that requires none.
     pub(super) fn admit_anyone(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
@@ -61,7 +61,8 @@ impl Standing {
     /// Records the holder of an accepted call.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the calls of this connection use too many tokens, or too many connections use this one.
+    /// `RESOURCE_EXHAUSTED`: the calls of this connection use too many tokens, or too many connections use this
+    /// token.
     pub(super) fn admit(&self, holder: &Arc<Holder>) -> Result<(), Status> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         if !holders.iter().any(|(known, _)| Arc::ptr_eq(known, holder) || known == holder) {
@@ -82,10 +83,10 @@ impl Standing {
         holders.iter().map(|(holder, _)| Arc::clone(holder)).collect()
     }
 
-    /// Takes a place for a call, which a connection needs until it is known.
+    /// Takes a place for a call; needed until the connection is known.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: that many calls are in progress.
+    /// `RESOURCE_EXHAUSTED`: too many calls are in progress.
     pub(super) fn stranger_call(&self) -> Result<OwnedSemaphorePermit, Status> {
         let full = |_| {
             let message = format!("{STRANGER_CALLS_MAX} calls without accepted credentials are in progress");

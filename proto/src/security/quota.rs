@@ -3,49 +3,50 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Holders of credentials, and as many addresses, whose use is counted separately. Further ones share one quota.
+/// Maximum number of credential holders with separate quotas, and the same for addresses. Further clients of a kind
+/// share one quota.
 const CLIENTS_TRACKED_MAX: usize = 4096;
 
-/// The burst of a client that was idle, as the time over which it accrues.
+/// Burst of an idle client, as the time over which the burst accrues.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A client whose calls are counted together.
+/// A unit of clients with calls counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Client {
     /// All connections with the token or certificate of this name.
     Holder(Arc<str>),
     /// All connections from this address without a known token or certificate.
     Address(Option<IpAddr>),
-    /// The clients of its kind beyond [`CLIENTS_TRACKED_MAX`].
+    /// Further clients of a kind, beyond [`CLIENTS_TRACKED_MAX`].
     Others,
 }
 
-/// The time until which each client has used its quota.
+/// Time until which each client has used the quota.
 type UsedUntil = HashMap<Client, Instant>;
 
-/// Limits the calls that each client may begin per second.
+/// Limits the calls that each client may start per second.
 ///
-/// The generic cell rate algorithm of ATM networks: each call advances the theoretical arrival time of its client by
-/// one interval, which needs one word for each client and no timer. A rejected call advances nothing.
+/// The generic cell rate algorithm of ATM networks: each call advances the client's theoretical arrival time by one
+/// interval. This needs one word per client and no timer. A rejected call advances nothing.
 #[derive(Debug)]
 pub(super) struct Quota {
     interval: Duration,
-    /// Of holders of credentials. Clients without take no place among these, however many their addresses are.
+    /// Separate from addresses, so that clients without credentials take no place here, for any number of addresses.
     of_holders: Mutex<UsedUntil>,
     of_addresses: Mutex<UsedUntil>,
 }
 
 impl Quota {
-    /// `None` for 0: no limit.
+    /// Returns `None` for 0: no limit.
     pub(super) fn new(requests_per_second_max: u32) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(requests_per_second_max)?;
         Some(Self { interval, of_holders: Mutex::default(), of_addresses: Mutex::default() })
     }
 
-    /// Counts a call.
+    /// Counts a call of `client` at `now`.
     ///
     /// # Errors
-    /// The time after which the client may try again.
+    /// The delay before the client may retry.
     pub(super) fn count(&self, client: Client, now: Instant) -> Result<(), Duration> {
         let clients = match &client {
             Client::Holder(_) => &self.of_holders,
@@ -90,7 +91,7 @@ mod tests {
         }
         let wait = quota.count(token("actor"), start).unwrap_err();
         assert_eq!(wait, Duration::from_millis(250));
-        // A rejected call extends the wait by nothing.
+        // A rejected call does not extend the wait.
         assert_eq!(quota.count(token("actor"), start).unwrap_err(), wait);
         quota.count(token("actor"), start + wait).unwrap();
         quota.count(token("actor"), start + wait).unwrap_err();
@@ -116,7 +117,7 @@ mod tests {
         quota.count(address(tracked + 1), now).unwrap_err();
         quota.count(address(0), now).unwrap_err();
         assert!(quota.of_addresses.lock().unwrap().len() <= CLIENTS_TRACKED_MAX + 1);
-        // Clients within their quota are dropped to free capacity.
+        // Clients below the quota are dropped to free capacity.
         quota.count(address(tracked + 1), now + 2 * BURST).unwrap();
         assert_eq!(quota.of_addresses.lock().unwrap().len(), 1);
     }

@@ -1,8 +1,8 @@
-//! The body of a request, with limits on the size of its messages, on the time until a message is complete, and on the
-//! memory of unfinished messages.
+//! Request bodies with limits on the size of messages, on the time until a message is complete, and on the memory of
+//! unfinished messages.
 //!
-//! tonic buffers a message until it is complete, so that a client that sends the first half of many messages would
-//! otherwise hold their memory for as long as it likes.
+//! tonic buffers a message until it is complete. Without limits, a client that sends the first half of many messages
+//! would hold the memory for any length of time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,38 +19,39 @@ use tonic::Status;
 use super::networks::{Network, UnfinishedPermit};
 use super::request_limits::{Messages, RequestLimits};
 
-/// The time in which a message must arrive, on top of the time at the slowest rate.
+/// Time limit for receiving a message, on top of the time at the slowest rate.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The slowest rate at which a message may arrive, in bytes per second: half a megabit per second.
+/// Slowest rate of an arriving message, in bytes per second: half a megabit per second.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
-/// A body that is read this long after its deadline was not read when it passed: that would have ended it.
+/// A body read this long after the deadline was not being read when the deadline passed; otherwise it would have
+/// ended.
 const READ_LATE: Duration = Duration::from_secs(1);
 
-/// An unfinished message up to this size needs no permit: the number of streams bounds their memory.
+/// Maximum size of an unfinished message without a permit: the number of streams bounds the memory for such messages.
 const FREE_BYTES_MAX: usize = 64 << 10;
 
-/// The bytes before each message in gRPC: a flag, and the length of the message as a big-endian u32.
+/// Bytes before each message in gRPC: a flag, and the message length as a big-endian u32.
 pub(super) const HEADER_BYTES: usize = 5;
 
-/// A request body that ends with an error when it exceeds its limits.
+/// A request body that ends with an error beyond the limits.
 pub(super) struct RequestBody<B> {
     inner: B,
     limits: RequestLimits,
     network: Arc<Network>,
     position: Position,
-    /// Messages that were completed.
+    /// Number of completed messages.
     complete: u64,
-    /// When the message that is arriving must be complete; for one-message requests, when the request must have ended.
+    /// Deadline of the arriving message; for single-message requests, the deadline of the whole request.
     deadline: Option<Instant>,
     /// Armed at the deadline while the body waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The place of a one-message request, until the message is complete.
+    /// The place of a single-message request, until the message is complete.
     place: Option<OwnedSemaphorePermit>,
-    /// The memory of the message that is arriving.
+    /// Memory of the arriving message.
     permit: Option<UnfinishedPermit>,
-    /// Data that waits for that memory, and its acquisition.
+    /// Data that waits for memory, and the acquisition of this memory.
     waiting: Option<(Frame<Bytes>, BoxFuture<'static, Option<UnfinishedPermit>>)>,
 }
 
@@ -58,20 +59,20 @@ pub(super) struct RequestBody<B> {
 #[derive(Debug, Default)]
 struct Position {
     header: [u8; HEADER_BYTES],
-    /// The bytes of the header that have arrived; all of them while the message arrives.
+    /// Received bytes of the header; all of them while the message arrives.
     header_bytes: usize,
-    /// The size of the message that is arriving.
+    /// Size of the arriving message.
     message_bytes: usize,
-    /// The bytes of it that have not arrived.
+    /// Missing bytes of the arriving message.
     left: usize,
 }
 
 impl<B> RequestBody<B> {
-    /// Follows the body of a call from `network`.
+    /// Tracks the body of a call from `network`.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: too many requests of one message are arriving from there. Streams are limited by their
-    /// services.
+    /// `RESOURCE_EXHAUSTED`: too many single-message requests are arriving from the network. Streams are limited by
+    /// the services.
     pub(super) fn new(inner: B, limits: RequestLimits, network: Arc<Network>) -> Result<Self, Status> {
         let (place, deadline) = match limits.messages {
             Messages::One => (Some(network.request()?), Some(Instant::now() + MESSAGE_TIMEOUT)),
@@ -91,7 +92,7 @@ impl<B> RequestBody<B> {
         })
     }
 
-    /// Follows the messages in `data`.
+    /// Tracks the messages in `data`.
     fn advance(&mut self, mut data: &[u8]) -> Result<(), Status> {
         while !data.is_empty() {
             if self.limits.messages == Messages::One && self.complete > 0 {
@@ -122,20 +123,20 @@ impl<B> RequestBody<B> {
         Ok(())
     }
 
-    /// Starts the deadline again if the server was not reading when it passed: HTTP/2 held the client back.
+    /// Restarts the deadline if the server was not reading when it passed: HTTP/2 held the client back.
     fn excuse(&mut self) {
         if self.deadline.is_some_and(|deadline| Instant::now() > deadline + READ_LATE) {
             self.begin_unfinished();
         }
     }
 
-    /// Starts the deadline of a message of which only a part has arrived.
+    /// Starts the deadline of a partially received message.
     fn begin_unfinished(&mut self) {
         let at_slowest = Duration::from_secs(self.position.message_bytes as u64 / BYTES_PER_SECOND_MIN);
         self.deadline = Some(Instant::now() + MESSAGE_TIMEOUT + at_slowest);
     }
 
-    /// Returns data of a request: at once, or when there is memory for the message that it leaves unfinished.
+    /// Returns request data: at once, or after acquiring memory for the message left unfinished.
     fn receive(&mut self, frame: Frame<Bytes>) -> Result<Option<Frame<Bytes>>, Status> {
         let Some(data) = frame.data_ref() else { return Ok(Some(frame)) };
         let (complete, had_header) = (self.complete, self.position.has_header());
@@ -173,7 +174,7 @@ impl Position {
         self.header_bytes > 0
     }
 
-    /// Takes the rest of the header from `data`; true if that completes it.
+    /// Takes the rest of the header from `data`; returns true if the header is complete.
     fn read_header(&mut self, data: &mut &[u8]) -> bool {
         let taken = data.len().min(HEADER_BYTES - self.header_bytes);
         if taken == 0 {
@@ -192,7 +193,7 @@ impl Position {
         true
     }
 
-    /// Takes the rest of the message from `data`; true if that completes it.
+    /// Takes the rest of the message from `data`; returns true if the message is complete.
     fn is_complete_after(&mut self, data: &mut &[u8]) -> bool {
         let taken = data.len().min(self.left);
         *data = &data[taken..];

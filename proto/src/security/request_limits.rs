@@ -1,27 +1,26 @@
-//! The size and the number of the messages that a call may send, by method.
+//! Size and number of the messages that a call may send, by method.
 
 use crate::limits::{MESSAGE_BYTES_MAX, PRIORITIES_MAX};
 
-/// The largest request of health, in bytes: the name of a service.
+/// Largest health request, in bytes: the name of a service.
 const PROBE_BYTES_MAX: usize = 4 << 10;
 
-/// The largest request without trajectories, positions or lists, in bytes: names, numbers and a reason in words.
+/// Largest request without trajectories, positions or lists, in bytes: names, integers and a textual reason.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
-/// The largest update of priorities, in bytes: the key of an item, which holds four integers, and a number take at most
-/// 64.
+/// Largest update of priorities, in bytes. An item key of four integers and a priority take at most 64.
 const PRIORITIES_BYTES_MAX: usize = 64 * PRIORITIES_MAX;
 
-/// The number of messages that a client sends in a call.
+/// The number of client messages in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Messages {
-    /// One, at once.
+    /// A single message, at once.
     One,
-    /// A stream.
+    /// A stream of messages.
     Many,
 }
 
-/// The messages that a call may send.
+/// Limits on the messages of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestLimits {
     pub(super) messages: Messages,
@@ -29,7 +28,7 @@ pub(super) struct RequestLimits {
 }
 
 impl RequestLimits {
-    /// The limits of a path, `/package.Service/Method`. A method that is not listed takes one small message.
+    /// Returns the limits of a path, `/package.Service/Method`. An unlisted method takes one small message.
     pub(super) fn of(path: &str) -> Self {
         Self::listed(path).unwrap_or(Self { messages: Messages::One, message_bytes_max: SMALL_BYTES_MAX })
     }

@@ -41,29 +41,29 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The longest invalid scope that is quoted in the error, in bytes.
+/// Maximum length of an invalid scope quoted in an error, in bytes.
 const QUOTED_BYTES_MAX: usize = 8;
 
-/// A set of scopes, written with commas between them.
+/// A set of scopes, written as a comma-separated list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scopes(BTreeSet<Scope>);
 
-/// What identifies a client.
+/// The identity of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credential {
-    /// A token, by its digest.
+    /// A token, by digest.
     Token([u8; 32]),
-    /// A certificate, by its first DNS name.
+    /// A certificate, by the first DNS name.
     Certificate(Option<Arc<str>>),
 }
 
-/// The name and the scopes of a known token or certificate.
+/// Name and scopes of a known token or certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(super) credential: Credential,
     pub(super) name: Arc<str>,
     pub(super) scopes: Scopes,
-    /// The actors that it may insert as, with the scope `act`.
+    /// The actors to insert as, with the scope `act`.
     pub(super) actors: ActorIds,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Credential {
     }
 }
 
-/// Leaves digests out: a weak token could be guessed from its digest.
+/// Leaves digests out: a weak token could be guessed from the digest.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -110,7 +110,7 @@ impl FromStr for Scopes {
         let one = |name: &str| {
             let found = Scope::ALL.into_iter().find(|scope| scope.name() == name);
             found.ok_or_else(|| {
-                // A longer word is no misspelt scope, and may be a token in the wrong place.
+                // A longer word is not a misspelt scope, and may be a token in the wrong place.
                 let shown = match name.len() {
                     0..=QUOTED_BYTES_MAX => format!("`{name}`"),
                     bytes => format!("of {bytes} bytes"),
@@ -135,19 +135,19 @@ fn joined(scopes: impl IntoIterator<Item = Scope>, separator: &str) -> String {
     scopes.into_iter().map(Scope::name).collect::<Vec<_>>().join(separator)
 }
 
-/// The scopes that a call needs.
+/// The scopes required for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// No credentials: orchestrators that probe health have none.
+    /// No credentials, since orchestrators send none with health probes.
     Nothing,
     /// Any known token or certificate: every process of a fleet may read.
     AnyHolder,
-    /// One of these scopes.
+    /// At least one of these scopes.
     OneOf(&'static [Scope]),
 }
 
 impl Need {
-    /// The need of a path, `/package.Service/Method`. A method that is not listed needs `admin`, so that a forgotten
+    /// Returns the need of a path, `/package.Service/Method`. An unlisted method needs `admin`, so that a forgotten
     /// method is closed, not open.
     pub(super) fn of(path: &str) -> Self {
         Self::listed(path).unwrap_or(Self::OneOf(&[Scope::Admin]))
@@ -171,7 +171,7 @@ impl Need {
         })
     }
 
-    /// Returns the scopes of which `scopes` needs one for this call; `None` if the call is allowed.
+    /// Returns the scopes of which the call needs one but `scopes` has none; `None` if the call is allowed.
     pub(super) fn missing(self, scopes: &Scopes) -> Option<String> {
         match self {
             Self::Nothing | Self::AnyHolder => None,
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// The paths of all methods of our services.
+    /// Returns the paths of all methods of our services.
     fn methods() -> Vec<String> {
         let files = FileDescriptorSet::decode(crate::FILE_DESCRIPTOR_SET).unwrap().file;
         let in_file = |file: prost_types::FileDescriptorProto| {

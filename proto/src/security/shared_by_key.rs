@@ -1,10 +1,10 @@
-//! Values that everything with one key shares, for as long as something uses them.
+//! Values shared by all users of a key, for as long as there are users.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Holds a value for each key that is in use. Unused ones are dropped whenever the table would grow.
+/// Holds a value for each key in use. Unused values are dropped whenever the table would grow.
 #[derive(Debug)]
 pub struct SharedByKey<K, V> {
     open: Mutex<HashMap<K, Weak<V>>>,
@@ -17,7 +17,7 @@ impl<K, V> Default for SharedByKey<K, V> {
 }
 
 impl<K: Eq + Hash, V> SharedByKey<K, V> {
-    /// Returns the value of `key`; makes it if nothing uses one.
+    /// Returns the value of `key`; creates the value if there are no users.
     pub fn get_or_make(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() == open.capacity() {

@@ -27,7 +27,7 @@ use crate::weights::{Publisher, WeightsService, serve};
 use crate::{Channel, channel_with};
 use authority::Authority;
 
-/// Files in a temporary folder.
+/// Files in a temporary directory.
 struct Files(TempDir);
 
 impl Files {
@@ -35,7 +35,7 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Replaces a file at once: a server that reads it meanwhile reads the old or the new contents.
+    /// Replaces a file atomically: a server reads either the old or the new contents.
     fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let (path, new) = (self.path(name), self.path("new"));
         std::fs::write(&new, contents).unwrap();
@@ -48,7 +48,7 @@ impl Files {
     }
 }
 
-/// A server of weights; it stops when dropped.
+/// A weights server, which stops when dropped.
 struct Server {
     address: SocketAddr,
     publisher: Publisher,

@@ -1,4 +1,4 @@
-//! Reads certificates and keys for rustls. Its cryptography is ring's, which needs a C compiler but no cmake.
+//! Reads certificates and keys for rustls. The cryptography is ring's, which needs a C compiler but no cmake.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use service::security::is_set;
 
 use super::watched::{Fault, Named};
 
-/// The ALPN name of HTTP/2, the only protocol offered.
+/// ALPN name of HTTP/2, the only offered protocol.
 const HTTP2: &[u8] = b"h2";
 
 /// The TLS settings of a server.
@@ -25,15 +25,15 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
-    /// Verifies the certificate of a client as its handshake at `at` would by these settings.
+    /// Verifies a client certificate as a handshake at time `at` would, under these settings.
     pub(crate) fn verify_client(&self, chain: &[CertificateDer<'_>], at: UnixTime) -> Result<(), rustls::Error> {
         let (Some(verifier), Some((own, intermediates))) = (&self.clients, chain.split_first()) else { return Ok(()) };
         verifier.verify_client_cert(own, intermediates, at).map(drop)
     }
 }
 
-/// The files of [`server`]: certificate, key and, if clients must present certificates, the authorities that sign them
-/// and, if set, those that are revoked.
+/// Returns the files for [`server`]: certificate, key and, if clients must present certificates, the signing
+/// authorities and, if set, the revocation lists.
 pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
     if is_set(&section.client_ca) {
@@ -45,8 +45,8 @@ pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     files
 }
 
-/// The files of [`client`]: the authorities that sign server certificates and, if set, this process's certificate and
-/// key.
+/// Returns the files for [`client`]: the authorities that sign server certificates and, if set, the certificate and
+/// key of this process.
 pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.ca", section.ca.clone())];
     if is_set(&section.client_certificate) {
@@ -73,9 +73,9 @@ pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
     Ok(ServerTls { config: Arc::new(config), clients })
 }
 
-/// Verifies client certificates by the authorities of the third file, and by the revocation lists of the fourth. A
-/// certificate whose authority has no list there is accepted, and so is one whose list is out of date: an expired
-/// list must not stop a fleet.
+/// Verifies client certificates against the authorities in the third file and the revocation lists in the fourth. A
+/// certificate is accepted if the authority has no list there or an outdated list: an expired list must not stop a
+/// fleet.
 fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(files, 2)?), provider());
     match files.get(3) {

@@ -1,4 +1,4 @@
-//! The tokens that a server accepts, stored as digests: the file reveals no token.
+//! The accepted tokens of a server, stored as digests: the file reveals no token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ type Digest = [u8; 32];
 
 /// All tokens of a server.
 ///
-/// Lookup is by digest: its timing depends on the digest of the token that was sent, which reveals no accepted token.
+/// Lookup is by digest: the timing depends on the digest of the received token, which reveals no accepted token.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(HashMap<Digest, Arc<Holder>>);
 
@@ -25,14 +25,14 @@ pub(super) fn of_files(files: &[Vec<u8>]) -> Result<Tokens, Fault> {
     Tokens::read(&files[0])
 }
 
-/// The lines of a file with their numbers, without empty ones and those that begin with `#`.
+/// Returns the numbered lines of a file, without empty lines and lines that start with `#`.
 pub(super) fn lines(bytes: &[u8]) -> Result<impl Iterator<Item = (usize, &str)>, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| bad_line(1, "the file is not UTF-8"))?;
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     Ok(lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')))
 }
 
-/// An invalid line. The reason does not repeat the line, which may hold a token by mistake.
+/// Returns the fault of an invalid line. The reason does not repeat the line, which may hold a token by mistake.
 pub(super) fn bad_line(number: usize, reason: &str) -> Fault {
     Fault { file: 0, reason: format!("line {number}: {reason}") }
 }
@@ -50,10 +50,10 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// The holder of the token in the `authorization` header.
+    /// Returns the holder of the token in the `authorization` header.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`: no token, or an unknown one.
+    /// `UNAUTHENTICATED`: no token, or an unknown token.
     pub(super) fn holder(&self, headers: &HeaderMap) -> Result<Arc<Holder>, Status> {
         let Some(sent) = headers.get(AUTHORIZATION) else {
             let message =
@@ -66,7 +66,7 @@ impl Tokens {
         self.0.get(&digest_of(token)).cloned().ok_or_else(|| Status::unauthenticated("unknown token"))
     }
 
-    /// The holder of the token with this digest.
+    /// Returns the holder of the token with this digest.
     pub(super) fn of_digest(&self, digest: &Digest) -> Option<&Arc<Holder>> {
         self.0.get(digest)
     }
@@ -91,7 +91,7 @@ fn from_hex(text: &str) -> Option<Digest> {
     if text.len() == 64 { bytes.try_into().ok() } else { None }
 }
 
-/// The token behind `Bearer`, whose case does not matter (RFC 7235).
+/// Returns the token after `Bearer`, in upper or lower case (RFC 7235).
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = header.split_at_checked(b"bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii()).filter(|token| !token.is_empty())

@@ -11,24 +11,24 @@ use metrics::gauge;
 use service::ConfigError;
 use tonic::Status;
 
-/// The largest file: lists of revoked certificates have megabytes.
+/// Maximum file size: certificate revocation lists have megabytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A key of the run file and the file that it names.
+/// A key of the run file and the named file.
 pub(super) type Named = (&'static str, PathBuf);
 
-/// An error in the contents of one of the files.
+/// An error in the contents of a file.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The index of the file.
+    /// Index of the file.
     pub(super) file: usize,
     pub(super) reason: String,
 }
 
-/// The times of watched files.
+/// Time limits of watched files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// The interval at which a thread reads the files again. Zero, in tests: with each use, without a thread.
+    /// Interval at which a thread reads the files again. Zero, in tests: read on each use, without a thread.
     pub(super) interval: Duration,
     /// See [`Usable::check`].
     pub(super) unusable_max: Duration,
@@ -37,14 +37,14 @@ pub(super) struct Times {
 type Contents = Vec<Vec<u8>>;
 type Build<T> = fn(&[Vec<u8>]) -> Result<T, Fault>;
 
-/// A value built from files, and built again when they change.
+/// A value built from files, rebuilt when the files change.
 ///
 /// A thread reads the files, so that no call waits for a volume that hangs. Contents are compared rather than
 /// modification times: a mounted secret is replaced by a symbolic link, and two writes may have the same timestamp.
 pub(super) struct Watched<T> {
     files: Arc<Files<T>>,
     interval: Duration,
-    /// Ends the thread when dropped. It is not joined: a read of a volume that hangs does not return.
+    /// Stops the thread when dropped. The thread is not joined: a read from a hanging volume does not return.
     _ends: Sender<()>,
 }
 
@@ -59,11 +59,11 @@ struct Files<T> {
 struct LastRead {
     /// The contents in use.
     contents: Contents,
-    /// The reason for which the files cannot be used now.
+    /// The reason why the files cannot be used now.
     error: Option<String>,
 }
 
-/// The time at which some files could last be read and used.
+/// The last time when some files could be read and used.
 #[derive(Debug)]
 pub(super) struct Usable {
     key: &'static str,
@@ -79,8 +79,8 @@ impl Usable {
         gauge!("zerofleet_security_files_usable_seconds", "key" => key).set(now.as_secs_f64());
     }
 
-    /// Checks at `now` that the files could be used within the last `unusable_max`. After that, credentials are refused
-    /// that may have been withdrawn in a file which cannot be read.
+    /// Checks that the files could be used within the last `unusable_max` before `now`. Later, credentials are
+    /// refused, since an unreadable file may have withdrawn them.
     ///
     /// # Errors
     /// `UNAVAILABLE`, with the key.
@@ -95,7 +95,7 @@ impl Usable {
 }
 
 impl<T: Send + Sync + 'static> Watched<T> {
-    /// Reads the files and builds the value, and watches the files from then on.
+    /// Reads the files, builds the value, and watches the files.
     ///
     /// # Errors
     /// Names the key of a file that cannot be read or that `build` rejects.
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let contents = read(&names).map_err(invalid)?;
         let value = made(&names, build, &contents).map_err(invalid)?;
         let Times { interval, unusable_max } = times;
-        // Scopes of certificates may come from the names of services alone, without a file.
+        // Scopes of certificates may come from the service names alone, without a file.
         let key = names.first().map_or("security.client_scopes", |(key, _)| key);
         let now = Instant::now();
         let usable = Arc::new(Usable { key, last: Mutex::new(now), unusable_max });
@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         Ok(Self { files, interval, _ends: ends })
     }
 
-    /// The value of the files when they could last be used.
+    /// Returns the value from the last usable files.
     pub(super) fn current(&self) -> Arc<T> {
         if self.interval.is_zero() {
             self.files.look(Instant::now());
@@ -133,14 +133,14 @@ impl<T: Send + Sync + 'static> Watched<T> {
         self.files.value.load_full()
     }
 
-    /// The time at which the files could last be used.
+    /// Returns the last time when the files could be used.
     pub(super) fn usable(&self) -> Arc<Usable> {
         Arc::clone(&self.files.usable)
     }
 }
 
 impl<T> Files<T> {
-    /// Reads the files. If they cannot be read or used, the value stays as it was and the error is logged once.
+    /// Reads the files. If they cannot be read or used, keeps the value and logs the error once.
     fn look(&self, now: Instant) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = read(&self.names).and_then(|contents| {
@@ -178,7 +178,7 @@ fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    // To open a FIFO would wait for a writer.
+    // Opening a FIFO would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -197,7 +197,7 @@ fn made<T>(names: &[Named], build: Build<T>, contents: &[Vec<u8>]) -> Result<T, 
     })
 }
 
-/// Leaves the value out: it is secret.
+/// Leaves the secret value out.
 impl<T> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched").field("files", &self.files.names).finish_non_exhaustive()
@@ -217,7 +217,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A watched file and the folder around it. To build `hang` takes for ever, as a read of a volume may.
+    /// A watched file and the temporary directory. Building `hang` takes forever, like a read from a hanging volume.
     fn watched(interval: Duration) -> (TempDir, Arc<Watched<Vec<u8>>>) {
         let folder = tempfile::tempdir().unwrap();
         let names = vec![("security.tokens", folder.path().join("tokens"))];
@@ -243,7 +243,7 @@ mod tests {
         std::fs::rename(fifo, folder.path().join("tokens")).unwrap();
     }
 
-    /// The value, which must come at once also while the files cannot be read.
+    /// Returns the value, which must come at once even while the files cannot be read.
     fn current(watched: &Arc<Watched<Vec<u8>>>) -> Vec<u8> {
         let (sender, value) = channel();
         let watched = Arc::clone(watched);

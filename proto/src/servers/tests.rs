@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 
 use super::*;
 
-/// The resolver's next answer, shared with it.
+/// The next result of a resolver, shared with the resolver.
 type Answer = Arc<Mutex<Result<Vec<&'static str>, io::ErrorKind>>>;
 
 fn endpoints(text: &str) -> Endpoints {
@@ -30,7 +30,7 @@ fn answer(answer: &Answer, next: Result<&[&'static str], io::ErrorKind>) {
     *answer.lock().expect("no holder of the lock panics") = next.map(<[_]>::to_vec);
 }
 
-/// Formats servers as `id@endpoint`, or as one of them if they are equal.
+/// Formats servers as `id@endpoint`, or as the id alone if both are equal.
 fn shown(servers: &Servers) -> Vec<String> {
     let show = |Server { id, endpoint, .. }: &Server| {
         if id == endpoint { id.to_string() } else { format!("{id}@{endpoint}") }
@@ -151,8 +151,8 @@ fn numbered(count: usize) -> Vec<Server> {
     (0..count).map(|number| Server::at(&format!("http://10.0.0.{number}:7001"))).collect()
 }
 
-/// 10000 clients over 4 servers: 2500 each, with a standard deviation of 43; the tolerance of 250 is nearly six of
-/// them.
+/// 10000 clients over 4 servers: 2500 each, with a standard deviation of 43; the tolerance of 250 is nearly six
+/// standard deviations.
 #[test]
 fn clients_spread_evenly_over_servers() {
     let servers = numbered(4);

@@ -11,12 +11,12 @@ use crate::learners::v1::learners_server::LearnersServer;
 use crate::security::Security;
 use crate::server::{health_and_reflection, server};
 
-/// The most open connections: thousands of subscribers, and a few operators.
+/// Maximum number of open connections: thousands of subscribers, and a few operators.
 const CONNECTIONS_MAX: usize = 8_192;
 
-/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires.
-/// Subscriptions end then; fetches in progress are finished; a caller that must not wait for them sets a deadline
-/// around this.
+/// Serves weights, health and reflection on `listener`, to clients that `security` accepts, until `drain` fires. Then
+/// subscriptions stop and fetches in progress are finished. A caller that must not wait for fetches sets a deadline
+/// around this call.
 ///
 /// # Errors
 /// The error of the transport if it cannot serve.
@@ -29,7 +29,7 @@ pub async fn serve(
     serve_with(service, None, security, listener, drain).await
 }
 
-/// Serves as [`serve`] does, and other learners where this one trains with them.
+/// Serves as [`serve`] does, and also serves `learners` if this learner trains in a group.
 ///
 /// # Errors
 /// The error of the transport if it cannot serve.
@@ -77,7 +77,7 @@ mod tests {
 
     const WEIGHTS: &str = "zerofleet.weights.v1.Weights";
 
-    /// Starts a server of weights, which stops when it is dropped.
+    /// Starts a weights server, which stops when dropped.
     async fn server() -> (String, Publisher, JoinSet<Result<(), tonic::transport::Error>>) {
         let (service, publisher) = WeightsService::new(1);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -20,19 +20,21 @@ use crate::convert;
 use crate::limits::CHUNK_BYTES_MAX;
 use fetch_limiter::{FetchLimiter, FetchPermit};
 
-/// The default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
+/// Default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
 const FETCHES_MAX: usize = 64;
-/// The time after which a fetch no longer blocks others: a link of 100 Mbit/s transfers 60 MB in it.
+/// Time after which a fetch no longer blocks other fetches: a link of 100 Mbit/s transfers 60 MB meanwhile.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
 
-/// The time in which fetches of a version that is no longer kept must end, on top of the time at the slowest rate.
+/// Time limit for fetches of a version that is no longer kept, on top of the time at the slowest rate.
 const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
-/// The slowest rate of a fetch whose version is no longer kept, in bytes per second: two megabits per second.
+/// Slowest rate for fetches of a version that is no longer kept, in bytes per second: two megabits per second.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// Versions that are held for fetches only. With a learner that publishes faster than fetches end, the oldest goes.
+/// Maximum number of versions held for fetches only. If a learner publishes faster than fetches finish, the oldest
+/// goes.
 const RETIRED_MAX: usize = 4;
 
-/// Serves published versions: pushes the newest manifest to subscribers, and sends the bytes of the newest few.
+/// Serves published versions: pushes the latest manifest to subscribers, and sends the bytes of the latest few
+/// versions.
 #[derive(Debug)]
 pub struct WeightsService {
     store: watch::Receiver<VersionStore>,
@@ -40,22 +42,22 @@ pub struct WeightsService {
     limiter: FetchLimiter,
 }
 
-/// Publishes through a [`WeightsService`]. Once it is closed or dropped, the subscribers' streams end.
+/// Publishes through a [`WeightsService`]. Closing or dropping the publisher ends the subscribers' streams.
 #[derive(Debug)]
 pub struct Publisher {
     store: watch::Sender<VersionStore>,
     keep: usize,
 }
 
-/// The newest versions, oldest first, and those before them that are still being fetched.
+/// The latest versions, oldest first, and earlier versions that are still being fetched.
 #[derive(Debug, Clone, Default)]
 struct VersionStore {
     versions: VecDeque<Arc<Published>>,
     retired: VecDeque<Retired>,
 }
 
-/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is then no
-/// longer asked, would hold it for as long as its connection lasts.
+/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is no longer
+/// polled, would hold the version until the connection closes.
 #[derive(Debug, Clone)]
 struct Retired {
     version: Arc<Published>,
@@ -63,7 +65,8 @@ struct Retired {
 }
 
 impl VersionStore {
-    /// Adds a version, of which `keep` are kept, and drops retired ones that are not fetched or whose time is over.
+    /// Adds a version, keeps the last `keep` versions, and drops retired versions without fetches, expired or beyond
+    /// the limit.
     fn add(&mut self, version: Published, keep: usize, now: Instant) {
         self.versions.push_back(Arc::new(version));
         while self.versions.len() > keep
@@ -79,32 +82,32 @@ impl VersionStore {
     }
 }
 
-/// Reasons why a version is not published.
+/// A reason why a version is not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The version is not above the newest: a version must always identify the same bytes, and the highest the newest
-    /// weights.
+    /// The version is not above the latest: a version must always identify the same bytes, and the highest version
+    /// the latest weights.
     #[error("{version} is not newer than {newest}")]
     NotNewer {
         /// The version to publish.
         version: WeightsVersion,
-        /// The newest published version.
+        /// The latest published version.
         newest: WeightsVersion,
     },
     /// The manifest describes other bytes.
     #[error("the manifest names {} bytes with digest {}, the bytes are {got_bytes} with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
-        /// The manifest.
+        /// The manifest, with the expected size and digest.
         manifest: Box<Manifest>,
-        /// The number of bytes.
+        /// Number of bytes to publish.
         got_bytes: usize,
-        /// Their digest.
+        /// Digest of the bytes to publish.
         got: Digest,
     },
 }
 
 impl WeightsService {
-    /// Creates a service that keeps the newest `keep` versions, at least one; with more than one, fetches of the
+    /// Creates a service that keeps the latest `keep` versions, at least one. With more than one, fetches of the
     /// previous version can finish.
     #[must_use]
     pub fn new(keep: usize) -> (Self, Publisher) {
@@ -113,7 +116,7 @@ impl WeightsService {
         (service, Publisher { store: sender, keep: keep.max(1) })
     }
 
-    /// Limits concurrent fetches to `fetches_max`, at least one; further fetches wait in the order of their requests.
+    /// Limits concurrent fetches to `fetches_max`, at least one; further fetches wait in request order.
     #[must_use]
     pub fn with_fetches_at_once(self, fetches_max: usize) -> Self {
         Self { limiter: FetchLimiter::new(fetches_max), ..self }
@@ -125,7 +128,7 @@ impl WeightsService {
         Self { drain, ..self }
     }
 
-    /// Returns the service, to be added to a server. Its requests are small, so that tonic's default limit applies.
+    /// Returns the service, to add to a server. Requests are small, so tonic's default limit applies.
     #[must_use]
     pub fn into_server(self) -> WeightsServer<Self> {
         WeightsServer::new(self)
@@ -164,7 +167,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns the newest version.
+    /// Returns the latest version.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Published>> {
         self.store.borrow().versions.back().cloned()
@@ -207,8 +210,8 @@ impl Weights for WeightsService {
     }
 }
 
-/// Returns the bytes of a range, in chunks that are sliced as they are sent, and only then copied for the connection.
-/// The permit is released after the last chunk. A version that is gone ends the fetch.
+/// Returns the bytes of a range, in chunks sliced on sending, and only then copied for the connection. The permit is
+/// released after the last chunk. If the version is gone, the stream ends with an error.
 fn chunks(
     published: Weak<Published>,
     range: Range<usize>,

@@ -15,26 +15,26 @@ use crate::convert::weights::chunk_from_wire;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::reconnect::{Backoff, Broken, Client, Reconnecting, entropy};
 
-/// The server and the name of a [`Subscriber`].
+/// Server and name of a [`Subscriber`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberSettings {
-    /// The server of weights: `http://host:port` or `https://host:port`, checked by
+    /// Endpoint of the weights server: `http://host:port` or `https://host:port`, checked by
     /// [`check_endpoint`](crate::check_endpoint).
     pub endpoint: String,
-    /// The name of the subscriber, for the server's log.
+    /// Name of the subscriber, for the server's log.
     pub name: String,
-    /// The largest version to accept, in bytes.
+    /// Maximum size of an accepted version, in bytes.
     pub size_limit_bytes: u64,
 }
 
-/// Follows the newest weights: subscribes, fetches each version completely, verifies its digest, and keeps the last
-/// valid one.
+/// Follows the latest weights: subscribes, fetches each version completely, verifies the digest, and keeps the last
+/// valid version.
 ///
 /// A background task connects, and reconnects with growing delays until the subscriber is dropped. A broken fetch
-/// resumes where it stopped. Bytes with a wrong digest are discarded and fetched again; until then the last valid
-/// version remains in use. A new stream may begin with a lower version than the last, because a learner may resume from
-/// an older checkpoint. Within one stream, which belongs to one run of the learner's process, versions only grow: an
-/// older one, or the same number with other bytes, is refused.
+/// resumes at the same offset. Bytes with a wrong digest are discarded and fetched again; until then the last valid
+/// version remains in use. A new stream may start with a lower version than the last, because a learner may resume
+/// from an older checkpoint. Within one stream, which belongs to one learner process, versions only grow: a lower
+/// version, or the same version with other bytes, is refused.
 #[derive(Debug)]
 pub struct Subscriber {
     latest: watch::Receiver<Option<Arc<Published>>>,
@@ -46,9 +46,9 @@ pub struct Subscriber {
 /// Counts of a subscriber since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberStats {
-    /// Versions that arrived completely and were verified.
+    /// Completely received and verified versions.
     pub versions: u64,
-    /// Versions discarded: wrong digest, wrong size, too large.
+    /// Discarded versions: wrong digest, wrong size, too large, or not above the previous version of the stream.
     pub refused: u64,
     /// Streams that broke, or could not be opened.
     pub broken_streams: u64,
@@ -73,8 +73,8 @@ impl Subscriber {
         self.latest.borrow().clone()
     }
 
-    /// Waits for a version that this method has not returned yet, and returns the newest. Cancel-safe. Versions in
-    /// between may be missed, never the newest.
+    /// Waits for a version that this method has not returned yet, and returns the latest. Intermediate versions may
+    /// be skipped, the latest never. Cancel-safe.
     pub async fn changed(&mut self) -> Arc<Published> {
         loop {
             self.latest.changed().await.expect("the subscriber's task outlives it");
@@ -84,21 +84,21 @@ impl Subscriber {
         }
     }
 
-    /// Returns a handle for other readers of the same weights. It receives no new versions once the subscriber is
+    /// Returns a handle for other readers of the same weights. It receives no new versions after the subscriber is
     /// dropped.
     #[must_use]
     pub fn handle(&self) -> watch::Receiver<Option<Arc<Published>>> {
         self.latest.clone()
     }
 
-    /// Returns the time since which newer weights may exist, because there is no stream or its first manifest has not
-    /// arrived. `None` while the newest version is present or refused.
+    /// Returns the time since when newer weights may exist, because there is no stream or the first manifest has not
+    /// arrived. `None` while the latest version is present or refused.
     #[must_use]
     pub fn away(&self) -> watch::Receiver<Option<Instant>> {
         self.away.clone()
     }
 
-    /// Counts since the start.
+    /// Returns counts since the start.
     #[must_use]
     pub fn stats(&self) -> SubscriberStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -110,13 +110,13 @@ impl Subscriber {
     }
 }
 
-/// The client of a subscriber: one subscription at a time, and the version that is being assembled.
+/// The client of a subscriber: one subscription at a time, and the partially received version.
 #[derive(Debug)]
 struct Following {
     settings: SubscriberSettings,
     latest: watch::Sender<Option<Arc<Published>>>,
     away: watch::Sender<Option<Instant>>,
-    /// The chunks of a version that have arrived; they survive broken connections.
+    /// The received chunks of a version; they survive broken connections.
     partial: Option<Assembly>,
     stats: Arc<Mutex<SubscriberStats>>,
 }
@@ -156,7 +156,7 @@ impl Client for Following {
     }
 }
 
-/// The reason why a manifest may not follow an earlier one of the same learner; `None` if it may.
+/// Returns a reason why a manifest may not follow an earlier manifest of the same learner; `None` if it may.
 fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
     let is_same = announced == next;
     let reason = || format!("{} was announced after {} by the same learner", next.version, announced.version);
@@ -164,7 +164,7 @@ fn goes_back(announced: &Manifest, next: &Manifest) -> Option<Invalid> {
 }
 
 impl Following {
-    /// Fetches the version of `manifest` unless it is present; resumes a partial fetch of it.
+    /// Fetches the version of `manifest` unless present; resumes a partial fetch of this version.
     async fn follow(
         &mut self,
         client: &mut WeightsClient<Channel>,
@@ -220,7 +220,7 @@ impl Following {
     }
 }
 
-/// Fetches the missing bytes of the assembly. After an error, the bytes that have arrived stay in the assembly.
+/// Fetches the missing bytes of the assembly. After an error, received bytes stay in the assembly.
 async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> Result<(), Broken> {
     let manifest = assembly.manifest();
     let query = FetchQuery { version: manifest.version, digest: manifest.digest, offset: assembly.next_offset() };
@@ -232,10 +232,10 @@ async fn fetch(client: &mut WeightsClient<Channel>, assembly: &mut Assembly) -> 
     if assembly.is_complete() { Ok(()) } else { Err(Broken::Ended) }
 }
 
-/// Waits for a manifest and returns the newest that has arrived.
+/// Waits for a manifest and returns the last that has arrived.
 async fn newest(manifests: &mut Streaming<v1::Manifest>) -> Result<Manifest, Broken> {
     let mut manifest = manifests.message().await?.ok_or(Broken::Ended)?;
-    // The end of a stream is noticed after its last manifest has been followed.
+    // The end of a stream is noticed after handling the last manifest.
     while let Some(Ok(Some(newer))) = manifests.message().now_or_never() {
         manifest = newer;
     }

@@ -10,10 +10,10 @@ use crate::replay::{Choice, v1};
 use crate::scripted::{batch, trajectory, version};
 use crate::weights::v1 as weights_v1;
 
-/// The mutation of a valid message, and the text of its rejection.
+/// A mutation of a valid message, and the text of the rejection.
 type Case<M> = (fn(&mut M), &'static str);
 
-/// Asserts that `message` is refused with the text `expected` after `change`.
+/// Asserts that `message` is rejected with the text `expected` after `change`.
 #[track_caller]
 fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(message: &M, change: impl FnOnce(&mut M), expected: &str) {
     let mut changed = message.clone();
@@ -21,7 +21,7 @@ fn refused<M: Clone, T: TryFrom<M, Error = Invalid> + Debug>(message: &M, change
     assert_eq!(T::try_from(changed).unwrap_err().to_string(), expected);
 }
 
-/// The columns are checked by [`Trajectory::parse`], whose tests cover every fault.
+/// [`Trajectory::parse`] checks the columns; the tests of that function cover every fault.
 #[test]
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     let message = v1::Trajectory::from(trajectory(0));
@@ -54,7 +54,7 @@ fn every_malformed_revision_is_refused_by_the_field_at_fault() {
         change(&mut changed);
         assert_eq!(revise::revision_from_wire(changed, ANY_TRAJECTORY).unwrap_err().to_string(), expected);
     }
-    // The game of the server has fewer actions than the policies name, or shorter episodes.
+    // The server's game has fewer actions than the policies name, or shorter episodes.
     for (steps_max, actions, field) in [(9, 3, "trajectory.steps[2].policy"), (2, 9, "trajectory.steps")] {
         let limits = experience::Limits { steps_max, actions };
         assert_eq!(revise::revision_from_wire(message.clone(), limits).unwrap_err().field, field);
@@ -65,7 +65,7 @@ fn every_malformed_revision_is_refused_by_the_field_at_fault() {
     assert_eq!(revise::choice_from_wire(unnamed).unwrap_err().field, "trajectory.id");
 }
 
-/// More steps than any segment may have.
+/// Returns a trajectory with more steps than any segment may have.
 fn long() -> Trajectory {
     let short = trajectory(0);
     let steps = vec![short.steps().next().unwrap(); 2 * UNROLL_STEPS_MAX];
@@ -180,7 +180,7 @@ fn a_status_names_the_invalid_field_in_its_message_and_in_its_details() {
     assert_eq!((violation.field.as_str(), violation.description.as_str()), ("steps[3].policy", "is empty"));
 }
 
-/// Overwrites a few bytes, then decodes the message and, if that succeeds, converts it.
+/// Overwrites a few bytes, then decodes the message and, on success, converts it.
 fn tampered<M: Message + Default, T: TryFrom<M, Error = Invalid>>(
     message: &M,
     changes: &[(proptest::sample::Index, u8)],
@@ -229,7 +229,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_columns_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), counts in any::<bool>()) {
-        // Few random bytes begin with a header, so that half of them get one.
+        // Few random byte strings start with a header, so half of them get one.
         let header = [1, 0, 3, 1, b'x', 2, 0, 2, 2, 0];
         let bytes = if counts { [&header[..], &bytes].concat() } else { bytes };
         let message = v1::Trajectory { id: Some(v1::TrajectoryId::default()), columns: bytes.clone().into() };

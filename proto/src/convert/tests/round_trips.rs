@@ -9,13 +9,13 @@ use crate::limits::{ANY_TRAJECTORY, REASON_BYTES_MAX};
 use crate::replay::{Choice, INSERT_REVISION, v1};
 use crate::weights::v1 as weights_v1;
 
-/// Encodes a message to bytes and decodes them.
+/// Encodes a message to bytes and decodes the bytes.
 fn sent<M: Message + Default>(message: M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }
 
-/// The bytes of a sample besides the steps of its trajectory: the difference between the limits of a message and of a
-/// trajectory holds it twice, with the table and the lengths of a part.
+/// Bytes of a sample in addition to the trajectory steps. The message limit exceeds the trajectory limit by at least
+/// twice this value, plus the table and the lengths of a part.
 const SAMPLE_OWN_BYTES_MAX: usize = 1 << 10;
 
 proptest! {

@@ -16,7 +16,7 @@ fn client(endpoint: String) -> Evaluations {
     Evaluations::start(EvaluationsSettings { endpoint, hello }).unwrap()
 }
 
-/// One position with one more legal action than `more`.
+/// Returns one position with `more + 1` legal actions.
 fn batch(more: u16) -> Batch {
     let mut batch = Batch::new(SHAPE);
     let legal: Vec<Action> = (0..=more).map(Action).collect();
@@ -24,7 +24,7 @@ fn batch(more: u16) -> Batch {
     batch
 }
 
-/// An answer to [`batch`].
+/// Returns a response to [`batch`].
 fn answer(request: &v1::EvalRequest, version: u64) -> Message {
     let legal = request.legal.iter().map(|byte| byte.count_ones()).sum::<u32>();
     let mut predictions = Predictions::new();
@@ -63,7 +63,7 @@ async fn no_more_requests_are_under_way_than_the_server_allows() {
         })
         .collect();
     let (first, second) = (stream.request().await, stream.request().await);
-    // A third would exceed the credit; it is sent once a request is answered.
+    // A third request would exceed the credit; it is sent after the first response.
     stream.reply(answer(&first, 3)).await;
     let third = stream.request().await;
     for request in [second, third] {
@@ -135,7 +135,7 @@ async fn an_answer_with_an_unknown_request_id_ends_the_stream_and_not_the_client
     until(|| matches!(client.link(), Link::Up(welcome) if welcome.version == 8)).await;
 }
 
-/// Starts two servers; the first is the one that the client prefers.
+/// Starts two servers; the client prefers the first.
 async fn two() -> [InferenceScript; 2] {
     let [one, other] = [InferenceScript::start().await, InferenceScript::start().await];
     let set = [Server::at(&one.endpoint()), Server::at(&other.endpoint())];

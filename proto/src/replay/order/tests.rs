@@ -17,7 +17,7 @@ use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";
 
-/// Returns the events of a stream's messages up to the first fault, and the fault as the peer receives it.
+/// Returns the events of a stream's messages up to the first fault, and the fault as received by the peer.
 fn received<M, E>(
     messages: impl IntoIterator<Item = M>,
     mut receive: impl FnMut(M) -> Result<E, Fault>,
@@ -35,7 +35,7 @@ fn received<M, E>(
     (events, None)
 }
 
-/// Asserts that the last of `messages`, and none before it, ends the stream with this status.
+/// Asserts that the last of `messages`, and no earlier message, ends the stream with this status.
 #[track_caller]
 fn ends<M: Clone, E>(messages: &[M], receive: impl FnMut(M) -> Result<E, Fault>, code: Code, message: &str) {
     let (events, fault) = received(messages.iter().cloned(), receive);
@@ -76,7 +76,7 @@ mod insert_requests {
         }
     }
 
-    /// Returns columns with another name of the game.
+    /// Returns columns with another game name.
     fn of_game(game: &str) -> bytes::Bytes {
         let steps: Vec<_> = trajectory(0).steps().collect();
         let of = Trajectory::of(trajectory(0).id(), game, &steps, trajectory(0).outcome());
@@ -219,7 +219,7 @@ mod insert_requests {
             sends_changed(0, |message| {
                 message.columns = with(&message.columns, &(-0.5_f32).to_le_bytes(), &f32::NAN.to_le_bytes());
             }),
-            // Valid on the wire, but not within the limits of the game.
+            // Valid on the wire, but beyond the limits of the game.
             sends_changed(1, |message| {
                 message.columns = with(&message.columns, &[0, 1, 2], &[9, 1, 2]);
             }),
@@ -283,7 +283,7 @@ mod insert_replies {
         response(insert_response::Message::Refused(v1::Refused { sequence, field, reason }))
     }
 
-    /// A client that sends the sequence numbers from 0 as soon as its credit allows.
+    /// Returns a client that sends sequence numbers from 0 as soon as the credit allows.
     fn eager() -> impl FnMut(v1::InsertResponse) -> Result<InsertReply, Fault> {
         let (mut order, mut next) = (InsertReplies::default(), 0..);
         move |message| {
@@ -480,7 +480,7 @@ mod sample_replies {
         order
     }
 
-    /// Samples of batch 1.
+    /// Returns the samples of batch 1.
     fn sends(samples: usize) -> v1::SampleResponse {
         sends_changed(|part| part.samples = v1::Batch::from(&batch(1, samples)).samples)
     }

@@ -103,7 +103,7 @@ async fn a_cut_link_is_replaced_and_the_open_credit_given_again() {
     first.open().await;
     first.credit_of(3).await;
     first.batch(&batch(1, 2)).await;
-    // The batch has arrived and still occupies its slot.
+    // The batch has arrived and still occupies a slot.
     until(|| !sampler.batches.is_empty()).await;
     link.cut();
 

@@ -9,9 +9,9 @@ use super::*;
 use crate::replay::{MAIN_TABLE, v1};
 use crate::scripted::{ReplayScript, batch, server, servers as set_of, trajectory, within};
 
-/// Samples in a batch of the tests that count draws.
+/// Samples per batch in tests that count draws.
 const BATCH: usize = 200;
-/// Longer than any test waits.
+/// A time longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
 
 fn settings(batch_size: usize, shard_timeout: Duration) -> ShardedSettings {
@@ -20,7 +20,7 @@ fn settings(batch_size: usize, shard_timeout: Duration) -> ShardedSettings {
     ShardedSettings { shard, seed: 11, shard_timeout }
 }
 
-/// A table whose items each have the given weight, and which reports its total weight or not.
+/// A table with the given item weights, which may report the total weight.
 #[derive(Clone)]
 struct Table {
     number: u64,
@@ -77,10 +77,10 @@ fn key(sample: &Sample) -> (u64, u64) {
     (sample.segment.trajectory().actor, sample.segment.trajectory().sequence)
 }
 
-/// Draws from all tables together, on average this many times for each item, and checks that every item came up in
-/// proportion to its weight and reported that probability. Chi-square has as many degrees of freedom as there are
-/// items, less one: its standard deviation is the root of twice that, and five of them are allowed. The draws are
-/// seeded.
+/// Draws from all tables together, on average `draws_per_item` times per item. Checks that every item came up in
+/// proportion to the weight and reported that probability. Chi-square has one degree of freedom less than there are
+/// items; the standard deviation is the root of twice that number, and five standard deviations are allowed. The
+/// draws are seeded.
 async fn check_union(tables: Vec<Table>, draws_per_item: usize) {
     let weights: BTreeMap<(u64, u64), f64> = tables
         .iter()
@@ -161,7 +161,7 @@ async fn the_only_server_is_waited_for_whatever_the_timeout() {
     }
 }
 
-/// Draws until a batch has samples of all these tables, and of no others.
+/// Draws until a batch has samples of all these tables, and of no other table.
 async fn draws_from(sampler: &mut ShardedSampler, tables: &[u64]) {
     within(async {
         loop {
@@ -232,7 +232,7 @@ async fn a_server_that_holds_less_than_its_minimum_has_no_share() {
 #[tokio::test]
 async fn a_server_that_keeps_the_others_waiting_is_left_out_after_the_timeout() {
     let (first, _first) = Table::uniform(0, 10).serve().await;
-    // Its table has many items, but its rate limiter blocks samples.
+    // This table has many items, but the rate limiter blocks samples.
     let script = ReplayScript::holding(Table::uniform(1, 1000).stats(), Vec::new()).await;
     let (_sender, set) = set_of(&[first, server(&script)]);
     let mut sampler = ShardedSampler::start(NewestWeights::default(), set, settings(BATCH, Duration::from_millis(20)));

@@ -13,12 +13,12 @@ use crate::reconnect::{Backoff, Broken, Client, until};
 use crate::replay::order::Fault;
 use crate::replay::{client, v1};
 
-/// The capacity of the queue of requests between the task and the socket: enough to keep a connection busy, at no cost.
+/// Capacity of the request queue between task and socket: enough to keep a connection busy, at no cost.
 const REQUESTS_BUFFERED: usize = 16;
-/// The time to wait for the server to end the stream, so that the goodbye is delivered.
+/// Time to wait for the server to end the stream, so that the goodbye is delivered.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The client of a writer: drives its [`Outbox`] over one stream at a time.
+/// The client of a writer: drives the [`Outbox`] over one stream at a time.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The current endpoint of the server; a change takes effect with the next stream.
@@ -29,7 +29,7 @@ pub(super) struct Connection {
     pub(super) status: watch::Sender<UploadStatus>,
 }
 
-/// A trajectory for the outbox, with the span from here to the acknowledgement, if that is traced.
+/// A trajectory for the outbox, with the span from here to the acknowledgement, if traced.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) trajectory: Trajectory,
@@ -82,7 +82,7 @@ impl Client for Connection {
         self.publish();
     }
 
-    /// Accepts the writer's trajectories while it waits.
+    /// Accepts trajectories from the writer while waiting.
     async fn finished(&mut self) {
         while !self.outbox.is_closing() {
             let item = self.items.recv().await;
@@ -116,7 +116,7 @@ impl Connection {
         let received = self.outbox.receive(reply, now())?;
         self.publish();
         if received == Received::Answered {
-            // The status comes first: a writer with a free slot has counted the answer.
+            // The status comes first: a writer that sees a free slot also sees the answer counted.
             self.in_flight.add_permits(1);
             backoff.reset();
         }

@@ -1,7 +1,7 @@
-//! The client's side of insert streams as a pure state machine: it owns the unacknowledged trajectories of one epoch.
+//! The client's side of insert streams, as a pure state machine: owns the unacknowledged trajectories of one epoch.
 //!
-//! It depends on no sockets and no clock; every call that needs the time takes it. Its driver is the task of a
-//! [`Writer`](super::Writer), or a simulator. Start with [`Outbox::open`], which documents the order of the calls.
+//! It depends on no sockets and no clock; calls that need the time take it as an argument. The driver is the task of
+//! a [`Writer`](super::Writer), or a simulator. Start with [`Outbox::open`], which documents the order of calls.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,29 +13,29 @@ use crate::replay::order::{Fault, InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, InsertWait, Origin, v1};
 
-/// The shortest heartbeat interval: a server that requests a shorter one gets this.
+/// Shortest heartbeat interval, also for a server that requests a shorter one.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
 
-/// Distinguishes new epochs from those under which trajectories may have been sent before.
+/// Distinguishes new epochs from epochs that may have been used for trajectories before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochUse {
-    /// Nothing was ever sent under the epoch: nothing will be, if the server has stored it or a later one.
+    /// The epoch has never been used. It stays unused if the server has stored this or a later epoch.
     New,
-    /// Trajectories may have been sent under the epoch by an earlier process.
+    /// An earlier process may have sent trajectories under the epoch.
     Known,
 }
 
-/// The counters of a writer.
+/// Counters of a writer, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriterStats {
     /// Trajectories acknowledged as new.
     pub inserted: u64,
     /// Trajectories acknowledged as already stored, because an earlier acknowledgement was lost.
     pub duplicates: u64,
-    /// Trajectories acknowledged as already stored although they were sent for the first time: the server has stored
-    /// others under their ids, and they are lost.
+    /// Lost trajectories, acknowledged as already stored although sent for the first time: the server has stored
+    /// other trajectories under these ids.
     pub collisions: u64,
-    /// Trajectories dropped because of their policy lag.
+    /// Trajectories dropped because of policy lag.
     pub stale: u64,
     /// Trajectories refused as invalid and dropped.
     pub refused: u64,
@@ -48,18 +48,18 @@ pub struct WriterStats {
 pub struct UploadStatus {
     /// The counters so far.
     pub stats: WriterStats,
-    /// The highest epoch that the server has stored, if it is not below the new one of the outbox.
+    /// The highest epoch stored by the server, if not below the new epoch of the outbox.
     pub epoch_taken: Option<u64>,
-    /// The time of the last sign that the server stores trajectories, or of the loss of the stream; `None` while no
+    /// Time of the last sign that the server stores trajectories, or time when the stream was lost; `None` while no
     /// sign is due.
     pub silent_since: Option<Instant>,
-    /// The longest time between two signs of a server that stores trajectories; zero without a stream.
+    /// Longest time between two signs of a server that stores trajectories; zero without a stream.
     pub silence_max: Duration,
 }
 
 impl UploadStatus {
-    /// Returns the time for which the server has been away: there is no stream, or trajectories are owed to a server
-    /// that neither answers any nor reports that they wait for their turn or for a rate limiter. `None` while it is not
+    /// Returns how long the server has been away. A server is away without a stream; or if it owes answers, but sends
+    /// neither an answer nor a report that trajectories wait for a turn or for a rate limiter. `None` while it is not
     /// away.
     #[must_use]
     pub fn away_for(&self, now: Instant) -> Option<Duration> {
@@ -68,16 +68,16 @@ impl UploadStatus {
     }
 }
 
-/// The unacknowledged trajectories of one actor and epoch, and the client's side of the stream that uploads them.
+/// The unacknowledged trajectories of one actor and epoch, and the client's side of the upload stream.
 #[derive(Debug)]
 pub struct Outbox {
     origin: Origin,
     epoch_use: EpochUse,
-    /// The trajectories accepted and not acknowledged, in order: first those sent on this stream, then the unsent.
+    /// Accepted, unacknowledged trajectories, in order: first those sent on this stream, then the unsent.
     items: VecDeque<Item>,
-    /// The number of trajectories sent on this stream.
+    /// Number of trajectories sent on this stream.
     sent: usize,
-    /// True while the server has not confirmed that it has stored none of a new epoch's trajectories.
+    /// True until the server confirms that it has stored no trajectories of a new epoch.
     epoch_is_unchecked: bool,
     /// True once no further trajectories will be accepted.
     is_closing: bool,
@@ -89,9 +89,9 @@ pub struct Outbox {
 #[derive(Debug)]
 struct Item {
     trajectory: Trajectory,
-    /// The span from here to the acknowledgement, if that is traced.
+    /// The span from here to the acknowledgement, if traced.
     trace: Option<Span>,
-    /// True if it may have been sent before: on another stream, or by an earlier process.
+    /// True if the trajectory may have been sent before: on another stream, or by an earlier process.
     resent: bool,
 }
 
@@ -103,21 +103,21 @@ struct Stream {
     goodbye_sent: bool,
 }
 
-/// The effect of a server's message.
+/// The effect of a server message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// Trajectories may be sent.
     Ready,
     /// The server has stored the new epoch, or a later one: the outbox is done and has sent nothing.
     EpochTaken,
-    /// One trajectory is answered and removed.
+    /// The server answered one trajectory, which was removed.
     Answered,
-    /// The unanswered trajectories wait.
+    /// The unanswered trajectories wait for this reason.
     Waiting(InsertWait),
 }
 
 impl Outbox {
-    /// Creates an outbox for the trajectories of `origin`, whose server is away from `now` on.
+    /// Creates an outbox for the trajectories of `origin`; the server counts as away from `now`.
     #[must_use]
     pub fn new(origin: Origin, epoch_use: EpochUse, now: Instant) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Outbox {
         }
     }
 
-    /// Accepts the next trajectory, which must be one of the origin. `trace` ends with its acknowledgement.
+    /// Accepts the next trajectory, which must match the origin. `trace` ends with the acknowledgement.
     pub fn accept(&mut self, trajectory: Trajectory, trace: Option<Span>, now: Instant) {
         debug_assert!(!self.is_closing, "a closed outbox accepts nothing");
         self.items.push_back(Item { trajectory, trace, resent: self.epoch_use == EpochUse::Known });
@@ -157,18 +157,18 @@ impl Outbox {
         self.is_closing
     }
 
-    /// Returns true if no work is left: it is closed and everything is acknowledged, or its epoch is taken.
+    /// Returns true if no work is left: the outbox is closed and everything is acknowledged, or the epoch is taken.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.status.epoch_taken.is_some() || self.is_closing && self.items.is_empty()
     }
 
-    /// Begins a stream and returns its first request.
+    /// Starts a stream and returns the first request.
     ///
-    /// While the stream lasts, the driver sends what [`next_request`](Self::next_request) returns as soon as there is
-    /// room, and [`heartbeat`](Self::heartbeat) at the time [`next_heartbeat`](Self::next_heartbeat), and passes each
-    /// reply to [`receive`](Self::receive). A stream that fails, or that could not be opened, ends with
-    /// [`broke`](Self::broke), after which another is opened. Once [`is_done`](Self::is_done), the driver sends
+    /// During the stream, the driver sends the result of [`next_request`](Self::next_request) as soon as there is
+    /// room, and a [`heartbeat`](Self::heartbeat) at the time [`next_heartbeat`](Self::next_heartbeat), and passes
+    /// each reply to [`receive`](Self::receive). After a stream that fails, or could not be opened, the driver calls
+    /// [`broke`](Self::broke) and opens another. Once [`is_done`](Self::is_done), the driver sends
     /// [`goodbye`](Self::goodbye), ends the stream, and opens no other.
     pub fn open(&mut self) -> v1::InsertRequest {
         debug_assert_eq!(self.sent, 0, "the last stream has ended");
@@ -182,7 +182,7 @@ impl Outbox {
         self.owes_goodbye() || self.may_send_trajectory()
     }
 
-    /// Returns the next request to send, in order, and records that it is sent. `None` if nothing may be sent until the
+    /// Returns the next request to send, in order, and records it as sent. `None` if nothing may be sent until the
     /// next event.
     pub fn next_request(&mut self, now: Instant) -> Option<v1::InsertRequest> {
         if self.owes_goodbye() {
@@ -206,14 +206,14 @@ impl Outbox {
         self.stream.next_heartbeat
     }
 
-    /// Returns a heartbeat and schedules the next one. If there is no room for it, the requests that take the room
-    /// serve as the heartbeat.
+    /// Returns a heartbeat and schedules the next. If there is no room for a heartbeat, the requests that take the
+    /// room serve instead.
     pub fn heartbeat(&mut self, now: Instant) -> v1::InsertRequest {
         self.schedule_heartbeat(now);
         request(Message::Heartbeat(v1::Heartbeat {}))
     }
 
-    /// Takes the server's next message.
+    /// Takes the next message from the server.
     ///
     /// # Errors
     /// The [`Fault`] for which the client must end the stream.
@@ -225,7 +225,7 @@ impl Outbox {
             }
             InsertReply::Ready { .. } => {
                 self.epoch_is_unchecked = false;
-                // A server whose disk is full is ready too: trajectories that were owed before remain owed.
+                // A server with a full disk is ready too: trajectories that were owed before remain owed.
                 if self.items.is_empty() || self.stream.order.silence_max().is_none() {
                     self.status.silent_since = None;
                 }
@@ -257,14 +257,13 @@ impl Outbox {
         self.status.stats.broken_streams += 1;
     }
 
-    /// Returns the goodbye of this stream, if it was not sent and the server supports it.
+    /// Returns the goodbye of this stream, unless already sent or not supported by the server.
     pub fn goodbye(&mut self) -> Option<v1::InsertRequest> {
         let is_due = self.expects_goodbye() && !std::mem::replace(&mut self.stream.goodbye_sent, true);
         is_due.then(|| request(Message::Goodbye(v1::Goodbye {})))
     }
 
-    /// Returns true if the server of this stream expects a goodbye, so that the stream must not be dropped before it is
-    /// delivered.
+    /// Returns true if the server of this stream expects a goodbye: the stream must not be dropped before delivery.
     #[must_use]
     pub fn expects_goodbye(&self) -> bool {
         self.stream.order.heartbeat().is_some()
@@ -276,7 +275,7 @@ impl Outbox {
         self.status
     }
 
-    /// Returns the number of trajectories that were accepted and not acknowledged.
+    /// Returns the number of accepted, unacknowledged trajectories.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
         self.items.len()
@@ -288,7 +287,7 @@ impl Outbox {
         self.items.into_iter().map(|item| item.trajectory).collect()
     }
 
-    /// Returns true if a goodbye announces that the remaining trajectories are the last ones.
+    /// Returns true if a goodbye must announce that the remaining trajectories are the last.
     fn owes_goodbye(&self) -> bool {
         self.is_closing && self.expects_goodbye() && !self.stream.goodbye_sent
     }
@@ -297,8 +296,8 @@ impl Outbox {
         self.status.epoch_taken.is_none() && self.stream.order.may_send() && self.sent < self.items.len()
     }
 
-    /// Records a sign at `now` that the server stores trajectories: the next one is due while trajectories are owed to
-    /// a server that gives signs.
+    /// Records a sign at `now` that the server stores trajectories. The next sign is due while trajectories are owed
+    /// to a server that gives signs.
     fn expect_sign_after(&mut self, now: Instant) {
         let silence_max = self.stream.order.silence_max().filter(|_| !self.items.is_empty());
         self.status.silent_since = silence_max.map(|_| now);
@@ -343,7 +342,7 @@ impl Outbox {
         *counter += 1;
     }
 
-    /// Removes the answered trajectory from those sent on this stream.
+    /// Removes the answered trajectory from the trajectories sent on this stream.
     fn take_answered(&mut self, sequence: u64) -> Item {
         let mut sent = self.items.iter().take(self.sent);
         let index = sent.position(|item| item.trajectory.id().sequence == sequence);

@@ -15,7 +15,7 @@ fn ready(credit: u32, heartbeat_ms: u32, highest_epoch: u64) -> v1::InsertRespon
     v1::Ready { credit, heartbeat_ms, highest_epoch, ..v1::Ready::default() }.into()
 }
 
-/// Returns the kinds of the requests that may be sent now, in order; trajectories as their number.
+/// Returns the kinds of requests that may be sent now, in order; trajectories as numbers.
 fn requests(outbox: &mut Outbox, now: Instant) -> Vec<String> {
     let mut kinds = Vec::new();
     while outbox.has_request() {
@@ -45,7 +45,7 @@ fn trajectories_are_sent_within_the_credit_and_again_in_order_after_a_break() {
     outbox.open();
     outbox.receive(ready(8, 0, 3), now).unwrap();
     assert_eq!(requests(&mut outbox, now), ["0", "2", "3"]);
-    // Number 0 was sent on the first stream, number 3 was not.
+    // Trajectory 0 was sent on the first stream, trajectory 3 was not.
     outbox.receive(Answer::Duplicate { sequence: 0 }.into(), now).unwrap();
     outbox.receive(Answer::Duplicate { sequence: 3 }.into(), now).unwrap();
     let expected =

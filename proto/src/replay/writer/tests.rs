@@ -9,7 +9,7 @@ use super::{Writer, WriterError, WriterSettings, WriterStats};
 use crate::replay::{Answer, Origin, v1};
 use crate::scripted::{Link, ReplayScript, Stream, trajectory, until, within};
 
-/// A timeout of `close` that is longer than any expected event takes.
+/// A `close` timeout longer than any expected event.
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn writer(endpoint: String, in_flight_max: usize) -> Writer {
@@ -84,7 +84,7 @@ async fn unacknowledged_trajectories_are_sent_again_in_order_after_a_cut() {
 
     let mut second = server.ready(8).await;
     assert_eq!(second.sequences(4).await, [0, 2, 3, 4]);
-    // The server had stored 0 before the cut; only its acknowledgement was lost.
+    // The server had stored 0 before the cut; only the acknowledgement was lost.
     second.answer(Answer::Duplicate { sequence: 0 }).await;
     for sequence in 2..5 {
         second.answer(inserted(sequence)).await;
@@ -294,7 +294,7 @@ async fn unacknowledged_trajectories_are_sent_to_the_new_address_of_a_moved_serv
     assert_eq!(new.ready(8).await.sequences(1).await, [0]);
 }
 
-/// The messages of a stream up to its end, by kind.
+/// Returns the messages of a stream up to the end, by kind.
 async fn kinds(stream: &mut Stream<v1::InsertRequest, v1::InsertResponse>, count: usize) -> Vec<&'static str> {
     let mut kinds = Vec::new();
     while kinds.len() < count {
@@ -352,7 +352,7 @@ async fn a_stale_trajectory_is_dropped_and_counted() {
     assert_eq!(writer.stats(), WriterStats { stale: 1, ..WriterStats::default() });
 }
 
-/// A stopped process: the system accepts its connections, and none is answered.
+/// A stopped process: the system accepts connections, but none is answered.
 #[tokio::test]
 async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled_again() {
     let stopped = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -367,7 +367,7 @@ async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled
     assert!(writer.away_for().is_some_and(|away| away < Duration::from_secs(25)), "{:?}", writer.away_for());
 }
 
-/// Returns the next stream of a script, on which the server has reported `highest_epoch`.
+/// Returns the next stream of a script, after the server has reported `highest_epoch`.
 async fn ready_after(server: &mut ReplayScript, highest_epoch: u64) -> Stream<v1::InsertRequest, v1::InsertResponse> {
     let mut stream = server.inserting().await;
     stream.hello().await;

@@ -1,4 +1,4 @@
-//! The certificate authority of the tests.
+//! Certificate authority for tests.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
@@ -7,11 +7,11 @@ use rcgen::{
 
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate.
+    /// The certificate of the authority.
     pub(super) pem: String,
 }
 
-/// A certificate and its key, in PEM.
+/// A certificate and the key, in PEM.
 pub(super) type Issued = (String, String);
 
 impl Authority {
@@ -29,26 +29,26 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Issues a certificate of `name` with a long validity.
+    /// Issues a certificate for `name` with a long validity.
     pub(super) fn certificate(&self, name: &str) -> Issued {
         self.issue(CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
-    /// Issues an expired certificate of `name`.
+    /// Issues an expired certificate for `name`.
     pub(super) fn expired(&self, name: &str) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 12, 31));
         self.issue(params)
     }
 
-    /// Issues a certificate of `name` that a [revocation list](Self::revoking) can name.
+    /// Issues a certificate for `name` that a [revocation list](Self::revoking) can name.
     pub(super) fn numbered(&self, name: &str, serial: u64) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.serial_number = Some(SerialNumber::from(serial));
         self.issue(params)
     }
 
-    /// The list, in PEM, that revokes the certificates with these serial numbers.
+    /// Returns a list, in PEM, that revokes the certificates with these serial numbers.
     pub(super) fn revoking(&self, serials: &[u64]) -> String {
         let revoked = |&serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(serial),

@@ -5,7 +5,7 @@ use tonic::Code;
 use super::authority::Issued;
 use super::*;
 
-/// Returns the server's part of a section, with files that the test may overwrite.
+/// Returns the server part of a section, with files that the test may overwrite.
 fn serving(files: &Files, (certificate, key): Issued) -> SecuritySection {
     SecuritySection {
         certificate: files.write("server.pem", certificate),
@@ -26,7 +26,7 @@ pub(super) fn showing(files: &Files, ca: &Path, (certificate, key): Issued) -> S
     }
 }
 
-/// The message of a call that is rejected because of a certificate.
+/// Returns the message of a call that is rejected because of a certificate.
 async fn refused(channel: &Channel) -> String {
     let status = health(channel).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
@@ -136,7 +136,7 @@ async fn clients_that_never_finish_their_handshake_block_no_others() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.certificate("127.0.0.1"))).await;
     let mut silent = Vec::new();
-    // More handshakes than may run at once, in tests.
+    // More handshakes than may run concurrently in tests.
     for _ in 0..20 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
@@ -169,7 +169,7 @@ async fn a_handshake_that_is_not_done_takes_no_place_among_the_connections() {
     health(&channel_with(&format!("https://{address}"), credentials).unwrap()).await.unwrap();
 }
 
-/// A server that requires client certificates and no tokens, and a channel to it for each name in a certificate.
+/// Starts a server that requires client certificates and no tokens; returns a channel for each certificate name.
 async fn mutual(files: &Files, more: impl FnOnce(&mut SecuritySection)) -> (Server, impl Fn(&str) -> Channel) {
     let (authority, clients) = (Authority::new(), Authority::new());
     let mut section = requiring_clients(files, authority.certificate("127.0.0.1"), &clients);

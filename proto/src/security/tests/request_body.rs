@@ -1,4 +1,4 @@
-//! The limits on the messages of a request.
+//! Limits on the messages of a request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::super::request_body::{HEADER_BYTES, MESSAGE_TIMEOUT, RequestBody};
 use super::super::request_limits::{Messages, RequestLimits};
 use super::*;
 
-/// Data that the test sends.
+/// Request data sent by the test.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
 impl Body for Sent {
@@ -42,7 +42,7 @@ fn network() -> Arc<Network> {
     Networks::default().of("192.0.2.1".parse().unwrap())
 }
 
-/// A message that announces `announced` bytes, of which `sent` follow.
+/// Returns a message that announces `announced` bytes and carries `sent`.
 fn message(announced: u32, sent: usize) -> Bytes {
     let mut bytes = vec![0];
     bytes.extend(announced.to_be_bytes());
@@ -92,7 +92,7 @@ async fn a_second_message_is_refused_where_a_method_takes_one() {
 #[tokio::test(start_paused = true)]
 async fn a_request_or_message_that_is_not_complete_in_time_ends_its_call() {
     let network = network();
-    // Nothing, a part of a header, a part of a message, or a whole message of a request that does not end.
+    // Nothing, a partial header, a partial message, or a whole message of a request that does not end.
     for sent in [message(0, 0).slice(..0), message(9, 0).slice(..3), message(9, 4), message(9, 9)] {
         let (sender, mut body) = body(SMALL, &network);
         let start = Instant::now();
@@ -106,7 +106,7 @@ async fn a_request_or_message_that_is_not_complete_in_time_ends_its_call() {
     let (sender, mut body) = body(LARGE, &network);
     let start = Instant::now();
     for _ in 0..20 {
-        // Each byte comes in time, the message does not.
+        // Each byte arrives in time, the message does not.
         tokio::time::advance(Duration::from_secs(1)).await;
         let sent = if start.elapsed() <= Duration::from_secs(1) { message(90, 1) } else { Bytes::from_static(b"7") };
         sender.unbounded_send(sent).unwrap();
@@ -168,11 +168,11 @@ async fn half_sent_messages_of_one_address_hold_bounded_memory_until_their_deadl
     let (sender, mut whole) = body(LARGE, &other);
     sender.unbounded_send(message(1 << 20, 100)).unwrap();
     next(&mut whole).now_or_never().unwrap().unwrap().unwrap();
-    // A small message needs no such memory.
+    // A small message needs no permit.
     let (sender, mut small) = body(LARGE, &one);
     sender.unbounded_send(message(60 << 10, 100)).unwrap();
     next(&mut small).now_or_never().unwrap().unwrap().unwrap();
-    // Once a message has failed, the next may arrive.
+    // After a failed message, the next may arrive.
     let (sender, mut first) = bodies.remove(0);
     assert_eq!(next(&mut first).await, Some(Err(Code::DeadlineExceeded)));
     drop((sender, first));

@@ -1,4 +1,4 @@
-//! Credentials that are taken away while streams are open.
+//! Credentials withdrawn while streams are open.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use super::certificates::{requiring_clients, showing};
 use super::tokens::{line, sending, taking};
 use super::*;
 
-/// The checks of open connections, often.
+/// Frequent checks of open connections.
 const OFTEN: Timing = Timing { first_call: Duration::from_secs(10), review: Duration::from_millis(20) };
 
-/// Waits until the stream ends with an error.
+/// Waits until the stream ends, with or without an error.
 async fn ended(stream: &mut Streaming<Manifest>) {
     within(async { while let Ok(Some(_)) = stream.message().await {} }).await;
 }
@@ -22,11 +22,11 @@ async fn ended(stream: &mut Streaming<Manifest>) {
 /// Publishes a version and waits until it arrives.
 async fn goes_on(server: &Server, stream: &mut Streaming<Manifest>, number: u64) {
     server.publish(number);
-    // Earlier versions may be on their way.
+    // Earlier versions may be in flight.
     within(async { while stream.message().await.unwrap().unwrap().version < number {} }).await;
 }
 
-/// The reason for which calls are refused; the first may fail with the connection.
+/// Returns the reason for refusing calls; the first call may fail with the connection.
 async fn refusal(channel: &Channel) -> Status {
     within(async {
         loop {
@@ -49,7 +49,7 @@ async fn removing_a_token_ends_its_open_streams_and_no_others() {
     let mut kept = subscription(&server.channel("http", &sending(&files, "two"))).await.unwrap();
     goes_on(&server, &mut removed, 1).await;
 
-    // An invalid file changes nothing, and neither does a name that is added.
+    // An invalid file changes nothing; neither does an added name.
     files.write("tokens", "actor act secret");
     taking(&files, &[learner.clone(), line("actor", "act", "one"), line("more", "act", "three")]);
     goes_on(&server, &mut removed, 3).await;
@@ -71,7 +71,7 @@ async fn a_token_that_loses_a_scope_is_checked_again() {
     assert_eq!(refusal(&channel).await.code(), Code::PermissionDenied);
 }
 
-/// A client whose certificate is given.
+/// Returns a client with the given certificate.
 fn client(server: &Server, files: &Files, ca: &Path, issued: Issued) -> Channel {
     server.channel("https", &showing(files, ca, issued))
 }
@@ -95,7 +95,7 @@ async fn revoking_a_certificate_ends_its_open_streams_and_refuses_new_ones() {
     assert!(message.contains("it rejects the certificate of this client (CertificateRevoked)"), "{message}");
     goes_on(&server, &mut kept, 3).await;
 
-    // Lists of other authorities say nothing about these certificates.
+    // Lists of other authorities do not concern these certificates.
     files.write("crl.pem", Authority::named("another authority").revoking(&[8]));
     subscribe(&two).await.unwrap();
     goes_on(&server, &mut kept, 4).await;

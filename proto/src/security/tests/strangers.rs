@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 use super::tokens::{line, sending, taking};
 use super::*;
 
-/// The bytes that begin an HTTP/2 connection, and empty settings.
+/// The preface of an HTTP/2 connection, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Waits until the server closes a connection.
@@ -24,7 +24,7 @@ async fn closed(stream: &mut TcpStream) {
     let _ = within(stream.read_to_end(&mut bytes)).await;
 }
 
-/// Calls `path` with a request whose first field has this many bytes.
+/// Calls `path` with a request that has a first field of `bytes` bytes.
 async fn call(channel: &Channel, path: &'static str, bytes: usize) -> Status {
     let mut grpc = Grpc::new(channel.clone());
     within(grpc.ready()).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_connection_without_a_preface_a_call_or_credentials_is_closed_in_time(
 
 #[tokio::test]
 async fn silent_connections_of_one_address_leave_places_for_known_clients_and_for_other_addresses() {
-    // No connection is closed because its time is over.
+    // No connection is closed for exceeding the time limit.
     let timing = Timing { first_call: Duration::from_secs(3600), ..Timing::default() };
     let server = Server::start_timed(&SecuritySection::default(), timing).await;
     let known = server.channel("http", &SecuritySection::default());
@@ -73,7 +73,7 @@ async fn silent_connections_of_one_address_leave_places_for_known_clients_and_fo
     for _ in 0..NEWCOMERS_MAX {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    // One more is closed, as all of the place of its address is taken.
+    // One more is closed, since all places of the address are taken.
     let mut more = TcpStream::connect(server.address).await.unwrap();
     closed(&mut more).await;
     health(&known).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_connection_without_credentials_has_few_calls_in_progress() {
     })
     .await;
     assert_eq!((refused.code(), watches.len()), (Code::ResourceExhausted, 8), "{refused}");
-    // A place is free again when a call has ended.
+    // A place is free again after a call.
     drop(watches);
     within(async { while health(&stranger).await.is_err() {} }).await;
 }

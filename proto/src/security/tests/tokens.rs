@@ -110,7 +110,7 @@ async fn a_client_over_its_quota_receives_a_retry_delay_and_another_is_served() 
     let section = SecuritySection { requests_per_second_max: 1, ..taking(&files, &lines) };
     let server = Server::start(&section).await;
     let busy = server.channel("http", &sending(&files, "busy"));
-    // The second call, unless this machine stalls for a second between the two.
+    // Output of `printf %s secret | sha256sum`.
     let refused = within(async {
         loop {
             if let Err(status) = subscribe(&busy).await {

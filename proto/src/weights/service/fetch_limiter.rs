@@ -4,15 +4,15 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// Limits how many fetches send at once; the others wait in the order of their requests.
+/// Limits the number of sending fetches; further fetches wait in request order.
 ///
-/// If a version were sent to all subscribers concurrently, a chunk or two would be copied for each, and all of them
-/// would have the version only at the very end. With a limit there are few copies, and half of the subscribers have the
-/// version after half of the time.
+/// Sending a version to all subscribers concurrently would copy a chunk or two for each, and all would have the
+/// version only at the very end. With a limit there are few copies, and half of the subscribers have the version
+/// after half of the time.
 #[derive(Debug, Clone)]
 pub(super) struct FetchLimiter(Arc<Semaphore>);
 
-/// Permission to send, until it is dropped or its time is over.
+/// Permission to send, until dropped or expired.
 #[derive(Debug)]
 pub(super) struct FetchPermit(AbortHandle);
 
@@ -22,11 +22,11 @@ impl FetchLimiter {
         Self(Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for a permit. After `time_max` the permit no longer blocks the next fetch, so that a subscriber behind a
-    /// slow link, or one that has stopped reading, does not delay others for longer. Must be called inside a tokio
-    /// runtime.
+    /// Waits for a permit. After `time_max` the permit no longer blocks the next fetch, so a subscriber with a slow
+    /// link, or one that has stopped reading, does not delay other subscribers for longer. Must be called inside a
+    /// tokio runtime.
     pub(super) async fn next(self, time_max: Duration) -> FetchPermit {
-        // The semaphore is never closed; if it were, there would be no limit.
+        // The semaphore is never closed; a closed semaphore would mean no limit.
         let permit = self.0.acquire_owned().await.ok();
         let time_is_over = tokio::spawn(async move {
             let _until_then = permit;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::scripted::within;
 
-    /// Longer than any test.
+    /// A time longer than any test.
     const NEVER: Duration = Duration::from_secs(1 << 30);
 
     #[tokio::test]

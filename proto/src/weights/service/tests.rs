@@ -72,7 +72,7 @@ async fn a_fetch_of_a_version_that_is_no_longer_kept_ends_after_its_time() {
     let mut chunks = service.fetch(query(&old.manifest, 0)).await.unwrap().into_inner();
     within(chunks.next()).await.unwrap().unwrap();
     publish(2);
-    // It may go on after the version is retired.
+    // The fetch may continue after the version is retired.
     within(chunks.next()).await.unwrap().unwrap();
     tokio::time::advance(Duration::from_secs(30)).await;
     publish(3);

@@ -22,12 +22,12 @@ fn query(Published { manifest, .. }: &Published, offset: u64) -> FetchQuery {
     FetchQuery { version: manifest.version, digest: manifest.digest, offset }
 }
 
-/// Returns bytes of varying values.
+/// Returns `length` bytes of varying values.
 fn bytes(length: usize, seed: u8) -> Bytes {
     (0..length).map(|index| (index % 251) as u8 ^ seed).collect()
 }
 
-/// A real server, with its publisher, its address and its drain.
+/// A real server, with publisher, address and drain.
 struct Server {
     publisher: Publisher,
     address: std::net::SocketAddr,
@@ -104,7 +104,7 @@ async fn a_broken_fetch_goes_on_at_its_offset() {
     let (requested, chunks) = server.fetch().await;
     assert_eq!(requested, query(&wanted, 100));
     chunks.chunk(100, &wanted.bytes[100..200]).await;
-    // The fetch ends without an error, and too early.
+    // The fetch ends without an error, but too early.
     drop(chunks);
 
     let manifests = server.subscription().await;
@@ -156,7 +156,7 @@ async fn bytes_with_a_wrong_digest_are_refused_and_the_last_good_version_stays()
     until(|| subscriber.stats().refused == 1).await;
     assert_eq!(subscriber.latest().as_deref(), Some(&good));
 
-    // The version is fetched again, from its first byte.
+    // The version is fetched again, from the first byte.
     let manifests = server.subscription().await;
     manifests.announce(&next).await;
     let (requested, chunks) = server.fetch().await;
@@ -217,7 +217,7 @@ async fn the_newest_version_is_followed_where_older_ones_were_announced_before_i
             chunks.chunk(0, &versions[2].bytes).await;
             break;
         }
-        // Announcements that had not arrived together are followed one by one.
+        // Announcements that did not arrive together are followed one by one.
         assert_eq!(requested, query(&versions[1], 0));
         chunks.end(Status::not_found("not kept")).await;
     }
