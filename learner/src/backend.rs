@@ -1,4 +1,4 @@
-//! The choice of the backend that trains on a device: the kernels of the CPU, which need no libtorch, or libtorch.
+//! The choice of the training backend on a device: CPU kernels, which need no libtorch, or libtorch.
 
 use anyhow::Context as _;
 use training::{Precision, TrainerSettings};
@@ -9,12 +9,12 @@ use crate::trainer::Trainer;
 #[cfg(feature = "torch")]
 use learner::libtorch::Cpu;
 
-/// The device and the precision for training.
+/// Device and precision for training.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
-    /// Whether layers that lose too much in it go back to float32.
+    /// True if layers that lose too much accuracy in this precision return to float32.
     pub(crate) is_adaptive: bool,
     /// Device and precision with the reasons, for the log.
     pub(crate) description: String,
@@ -28,18 +28,18 @@ impl Chosen {
     }
 }
 
-/// A trainer and what it computes with, for the log.
+/// A trainer, and a description of the backend for the log.
 pub(crate) struct Backend {
     pub(crate) trainer: Box<dyn Trainer>,
     pub(crate) description: String,
 }
 
 impl Backend {
-    /// Makes the trainer of a new network. On a CPU it is that of the kernels, unless libtorch is there and is
-    /// configured, faster, or supports what they lack; `threads` 0 is one.
+    /// Makes the trainer of a new network. On a CPU the kernels train, unless libtorch is available and is
+    /// configured, is faster, or supports more; `threads` 0 means one.
     ///
     /// # Errors
-    /// Settings out of range or that this program does not support, a device that fails.
+    /// Settings are out of range or not supported by this program, or a device fails.
     pub(crate) fn new(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -74,7 +74,7 @@ impl Backend {
     }
 }
 
-/// The reason why libtorch trains on `device` of a machine with this CPU; `None` if the kernels of the CPU do.
+/// Returns the reason why libtorch trains on `device` of a machine with this CPU; `None` if the CPU kernels train.
 #[cfg(feature = "torch")]
 fn why_libtorch(settings: &TrainerSettings, device: Device, cpu: Cpu) -> Option<String> {
     if device != Device::Cpu {

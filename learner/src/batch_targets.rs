@@ -4,8 +4,8 @@ use weights::Model;
 use crate::config::{LearnerSection, Settings};
 
 impl Settings {
-    /// Returns the training targets of a network of this kind, which those of an AlphaZero network of returns are
-    /// without an unrolled step.
+    /// Returns the training targets for a network of this model. An AlphaZero network of returns has the same
+    /// targets, without unrolled steps.
     #[must_use]
     pub fn targets_of(&self, model: Model) -> Targets {
         let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = self.learner;
@@ -20,7 +20,7 @@ impl Settings {
         }
     }
 
-    /// Returns how targets are smoothed.
+    /// Returns the smoothing of targets.
     #[must_use]
     pub fn smoothing(&self) -> Smoothing {
         let LearnerSection { label_smoothing, policy_target_temperature, .. } = self.learner;

@@ -1,9 +1,9 @@
-//! Checkpoints: one directory per training step, either complete or absent, with every file verified by its digest.
+//! Checkpoints: one directory per training step, either complete or absent, with every file verified by digest.
 //!
-//! A checkpoint is written under a temporary name, flushed, then renamed, so that a crash at any moment leaves the
-//! older ones unchanged. Reading takes the newest whole checkpoint and renames newer, damaged ones to `damaged-…`. A
-//! checkpoint is damaged if its bytes could be read and are wrong, or if one of its files is missing; a file that the
-//! system cannot read now may be whole, and fails the read.
+//! A checkpoint is written under a temporary name, flushed, then renamed, so that a crash at any moment leaves older
+//! checkpoints unchanged. Reading takes the latest whole checkpoint and renames later, damaged checkpoints to
+//! `damaged-…`. A checkpoint is damaged if readable bytes are wrong, or a file is missing. A file that the system
+//! cannot read now may be whole, and makes reading fail.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,17 +15,17 @@ use service::directory::{FileError, if_exists, sync, write_synced};
 use service::spread::most_dispensable;
 use weights::{Architecture, Digest};
 
-/// The progress of a run, as a checkpoint keeps it beside the tensors.
+/// The progress of a run, stored in a checkpoint in addition to the tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// Number of training steps taken.
     pub training_step: u64,
-    /// Number of positions that they used.
+    /// Number of positions in these steps.
     pub positions: u64,
-    /// Seconds that the learner has run, over all its starts: the clock of the learning-rate schedule.
+    /// Running time of the learner in seconds, over all starts: the clock of the learning rate schedule.
     pub elapsed_seconds: f64,
-    /// The network the tensors belong to.
+    /// Architecture of the network with these tensors.
     pub architecture: Architecture,
 }
 
@@ -38,71 +38,71 @@ pub struct Checkpoint {
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// The directory that holds a run's checkpoints.
+/// The directory with a run's checkpoints.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     directory: PathBuf,
-    /// The number of newest checkpoints that are kept.
+    /// Number of latest checkpoints to keep.
     kept: usize,
-    /// The number of older ones that are kept.
+    /// Number of older checkpoints to keep.
     spread: usize,
 }
 
-/// A run's newest whole checkpoint.
+/// The latest whole checkpoint of a run.
 #[derive(Debug, PartialEq)]
 pub struct Found {
-    /// The checkpoint.
+    /// The latest whole checkpoint, with all files.
     pub checkpoint: Checkpoint,
-    /// Newer ones that are damaged, each with the reason and its new name.
+    /// Later, damaged checkpoints, each with the reason and the new name.
     pub damaged: Vec<String>,
 }
 
-/// The reason why checkpoints could not be written or read.
+/// A reason why checkpoints could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation other than reading failed: `write`, `list`, `rename`, `remove`.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file of a checkpoint could not be read, which does not make it damaged.
+    /// A file of a checkpoint could not be read, which does not mean damage.
     #[error(
         "cannot read {} (the checkpoint may be whole and was left as it is: mend the storage and start again, or move the \
          checkpoint away to continue from an older one)",
         path.display()
     )]
     Unreadable {
-        /// The file.
+        /// Path of the unreadable file.
         path: PathBuf,
-        /// The system's error.
+        /// The error from the system.
         source: io::Error,
     },
     /// The checkpoint to continue from is damaged.
     #[error("the checkpoint {} is damaged ({reason}); continue from another one", path.display())]
     Damaged {
-        /// The checkpoint.
+        /// Path of the damaged checkpoint.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// There are checkpoints and none of them is whole.
+    /// There are checkpoints, but none is whole.
     #[error(
         "every checkpoint in {} is damaged ({}); restore one from a backup, or move the folder away to train from \
          nothing",
         directory.display(), damaged.join("; ")
     )]
     AllDamaged {
-        /// The directory that holds them.
+        /// The directory of the checkpoints.
         directory: PathBuf,
-        /// Each with its reason.
+        /// The damaged checkpoints, each with the reason.
         damaged: Vec<String>,
     },
-    /// There is no checkpoint of a training step.
+    /// There is no checkpoint of the requested training step.
     #[error("no checkpoint of training step {step} in {}; existing ones: {}", directory.display(), listed(steps))]
     NoSuchStep {
-        /// The step.
+        /// The requested training step.
         step: u64,
         /// The directory of the checkpoints.
         directory: PathBuf,
-        /// The steps of the checkpoints that are there, ascending.
+        /// Training steps of the existing checkpoints, ascending.
         steps: Vec<u64>,
     },
 }
@@ -114,7 +114,7 @@ fn listed(steps: &[u64]) -> String {
     steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The file that makes a checkpoint complete: it lists every other with its digest.
+/// The file that makes a checkpoint complete: a list of every other file with the digest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
@@ -131,43 +131,42 @@ struct File {
 }
 
 const CONTENTS: &str = "checkpoint.json";
-/// The largest list of a checkpoint's files, in bytes: a thousand times that of any trainer.
+/// Maximum size of a checkpoint's file list, in bytes: a thousand times the list of any trainer.
 const CONTENTS_BYTES_MAX: u64 = 1 << 20;
 const PREFIX: &str = "step-";
-/// The end of a checkpoint's name while it is being written.
+/// Suffix of a checkpoint's name during writing.
 const INTERRUPTED: &str = ".partial";
-/// The end of a checkpoint's name while another one of its step takes its place.
+/// Suffix of a checkpoint's name while another checkpoint of the same step takes its place.
 const REPLACED: &str = ".replaced";
-/// The start of the name of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay apart.
+/// Prefix of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay distinct.
 const DAMAGED: &str = "damaged-";
-/// The start of the name of a checkpoint that was set aside in order to continue from an earlier one:
-/// `undone-0001-step-000000010`.
+/// Prefix of a checkpoint that was set aside to continue from an earlier one: `undone-0001-step-000000010`.
 const UNDONE: &str = "undone-";
-/// The number of damaged checkpoints that each write keeps for inspection; those renamed since then come on top.
+/// Number of damaged checkpoints that each write keeps for inspection, not counting later damage.
 const DAMAGED_MAX: usize = 4;
 
-/// The newest whole checkpoint.
+/// The latest whole checkpoint, before damaged checkpoints are renamed.
 struct Whole {
     checkpoint: Checkpoint,
-    /// The newer ones, which are damaged, with the reasons; the newest first.
+    /// Later, damaged checkpoints, with the reasons; the latest first.
     damaged: Vec<(PathBuf, String)>,
 }
 
 impl Checkpoints {
-    /// The checkpoints in `directory`, of which the newest `kept` stay (at least one).
+    /// Returns the checkpoints in `directory`, with the latest `kept` to keep (at least one).
     #[must_use]
     pub fn new(directory: PathBuf, kept: usize) -> Self {
         Self { directory, kept: kept.max(1), spread: 0 }
     }
 
-    /// Keeps this many older checkpoints in addition, spread over the run on a logarithmic scale.
+    /// Keeps `spread` older checkpoints in addition, spread over the run on a logarithmic scale.
     #[must_use]
     pub fn with_spread(self, spread: usize) -> Self {
         Self { spread, ..self }
     }
 
-    /// Writes a checkpoint, then removes those that are not kept. Partial checkpoints that a crash left are
-    /// removed too. Returns the path of the new checkpoint.
+    /// Writes a checkpoint, then removes checkpoints that are not kept. Also removes partial checkpoints left by a
+    /// crash. Returns the path of the new checkpoint.
     ///
     /// # Errors
     /// [`Error::File`]; the older checkpoints are then untouched.
@@ -179,7 +178,8 @@ impl Checkpoints {
         self.remove_interrupted()?;
         self.end_replacements()?;
         write_directory(&temporary, checkpoint)?;
-        // A checkpoint of the same step steps aside, and comes back if the process ends before the new one is there.
+        // A checkpoint of the same step is renamed, and restored if the process stops before the new checkpoint is in
+        // place.
         if_exists(fs::rename(&path, &replaced)).map_err(|source| FileError {
             action: "rename",
             path: path.clone(),
@@ -192,11 +192,12 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// Returns the newest whole checkpoint and renames newer, damaged ones; `None` if there is no checkpoint at all.
+    /// Returns the latest whole checkpoint and renames later, damaged checkpoints; `None` if there is no checkpoint
+    /// at all.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] where the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints and
-    /// none can be used: training from scratch would then silently discard the run. No checkpoint is renamed in these
+    /// [`Error::Unreadable`] if the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints but
+    /// none is whole: training from scratch would then silently discard the run. No checkpoint is renamed in these
     /// cases.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         self.end_replacements()?;
@@ -207,11 +208,11 @@ impl Checkpoints {
         Ok(Some(Found { checkpoint, damaged: reasons.into_iter().zip(renamed).map(kept).collect() }))
     }
 
-    /// Returns the progress of the newest whole checkpoint, and changes nothing; `None` if there is no checkpoint at
+    /// Returns the progress of the latest whole checkpoint, and changes nothing; `None` if there is no checkpoint at
     /// all.
     ///
     /// # Errors
-    /// Those of [`newest`](Self::newest).
+    /// The errors of [`newest`](Self::newest).
     pub fn newest_progress(&self) -> Result<Option<Progress>, Error> {
         Ok(self.newest_whole()?.map(|whole| whole.checkpoint.progress))
     }
@@ -235,7 +236,8 @@ impl Checkpoints {
         Err(Error::AllDamaged { directory: self.directory.clone(), damaged })
     }
 
-    /// Returns the training step in the name of the newest finished checkpoint, which is not read; 0 without one.
+    /// Returns the training step in the name of the latest finished checkpoint, without reading the checkpoint; 0 if
+    /// there is none.
     ///
     /// # Errors
     /// [`Error::File`] if the directory cannot be listed.
@@ -243,12 +245,12 @@ impl Checkpoints {
         Ok(self.list()?.iter().filter_map(|path| step_of(path)).max().unwrap_or(0))
     }
 
-    /// Sets every checkpoint after that of training step `step` aside, so that the run continues from that one, and
-    /// returns their new names, newest first.
+    /// Sets every checkpoint after training step `step` aside, so that the run continues from the checkpoint of this
+    /// step. Returns the new names, latest first.
     ///
     /// # Errors
     /// [`Error::NoSuchStep`] without a checkpoint of that step, [`Error::Damaged`] and [`Error::Unreadable`] if it is
-    /// not whole, in which cases nothing changes; those of [`set_aside_after`](Self::set_aside_after).
+    /// not whole; nothing changes in these cases. Also the errors of [`set_aside_after`](Self::set_aside_after).
     pub fn undo_after(&self, step: u64) -> Result<Vec<String>, Error> {
         self.end_replacements()?;
         let paths = self.list()?;
@@ -263,7 +265,7 @@ impl Checkpoints {
         }
     }
 
-    /// Sets every checkpoint after training step `step` aside, and returns their new names, newest first. They are
+    /// Sets every checkpoint after training step `step` aside, and returns the new names, latest first. They are
     /// never read or removed again.
     ///
     /// # Errors
@@ -271,17 +273,17 @@ impl Checkpoints {
     pub fn set_aside_after(&self, step: u64) -> Result<Vec<String>, Error> {
         let mut paths = self.list()?;
         paths.retain(|path| step_of(path).is_some_and(|of_path| of_path > step));
-        // The newest goes first: a crash in between leaves a run that continues from a later checkpoint than wanted.
+        // The latest goes first: a crash in between leaves a run that continues from a later checkpoint than wanted.
         paths.reverse();
         self.set_aside(UNDONE, &paths)
     }
 
-    /// Every finished checkpoint, oldest first.
+    /// Returns every finished checkpoint, oldest first.
     fn list(&self) -> Result<Vec<PathBuf>, Error> {
         self.named(|name| name.starts_with(PREFIX))
     }
 
-    /// The entries of the directory whose names fulfil a condition, in order.
+    /// Returns the directory entries with names that fulfil a condition, in order.
     fn named(&self, fulfils: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
         let failed = |source| FileError { action: "list", path: self.directory.clone(), source };
         let entries = if_exists(fs::read_dir(&self.directory)).map_err(failed)?;
@@ -296,7 +298,7 @@ impl Checkpoints {
         Ok(paths)
     }
 
-    /// Renames checkpoints, which come newest first, to names that begin with `prefix`, and returns these.
+    /// Renames checkpoints, given latest first, to names with `prefix`, and returns the new names.
     fn set_aside(&self, prefix: &str, paths: &[PathBuf]) -> Result<Vec<String>, Error> {
         let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(prefix)?.split('-').next()?.parse().ok();
         let before = self.named(|name| name.starts_with(prefix))?.iter().filter_map(number).max().unwrap_or(0_u32);
@@ -314,7 +316,7 @@ impl Checkpoints {
         Ok(names)
     }
 
-    /// Removes the checkpoints that another one has replaced, and brings those back whose replacement was interrupted.
+    /// Removes replaced checkpoints, and restores checkpoints with an interrupted replacement.
     fn end_replacements(&self) -> Result<(), Error> {
         let of = |name: &str| name.strip_prefix('.')?.strip_suffix(REPLACED).map(|name| self.directory.join(name));
         for replaced in self.named(|name| of(name).is_some())? {
@@ -338,7 +340,7 @@ impl Checkpoints {
         remove(&self.named(is_interrupted)?)
     }
 
-    /// Removes the checkpoints up to `newest` that are not kept, and the oldest damaged ones.
+    /// Removes checkpoints up to `newest` that are not kept, and the oldest damaged checkpoints.
     fn remove_old(&self, newest: &Path) -> Result<(), Error> {
         let mut whole = self.list()?;
         whole.truncate(whole.partition_point(|path| path.as_path() <= newest));
@@ -380,9 +382,9 @@ fn write_directory(directory: &Path, checkpoint: &Checkpoint) -> Result<(), File
     sync(directory)
 }
 
-/// The reason why a checkpoint was not read.
+/// A reason why a checkpoint was not read.
 enum Fault {
-    /// Its bytes are wrong, or a file is missing.
+    /// Bytes are wrong, or a file is missing.
     Damaged(String),
     /// The system could not read a file.
     Unreadable { path: PathBuf, source: io::Error },
@@ -407,8 +409,8 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
     Ok(Checkpoint { progress: contents.progress, files })
 }
 
-/// Reads a file of a checkpoint, which has this size, or at most [`CONTENTS_BYTES_MAX`] if there is none. Of a larger
-/// one no more is read.
+/// Reads a checkpoint file with exactly `size_bytes`, or at most [`CONTENTS_BYTES_MAX`] if `None`. Reads at most one
+/// byte beyond the limit.
 fn read_file(directory: &Path, name: &str, size_bytes: Option<u64>) -> Result<Vec<u8>, Fault> {
     let path = directory.join(name);
     let fault = |source: io::Error| match source.kind() {
@@ -431,9 +433,9 @@ fn not_as_written(name: &str) -> Fault {
     Fault::Damaged(format!("{name} is not the file that was written (its digest differs)"))
 }
 
-/// Returns true for errors of reading a file that prove the checkpoint damaged: it is missing, or its damaged name is
-/// that of no file. Every other error (EIO, ESTALE, EACCES,
-/// EMFILE) may be transient or end when the storage is repaired.
+/// Returns true for read errors that prove the checkpoint damaged: the file is missing, or a damaged name cannot be
+/// the name of a file. Every other error (EIO, ESTALE, EACCES, EMFILE) may be transient or end after a repair of the
+/// storage.
 fn is_damage(kind: ErrorKind) -> bool {
     use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
     matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)

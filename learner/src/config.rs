@@ -26,218 +26,218 @@ pub use self::network::{ModelKind, NetworkSection};
 
 pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
 
-/// The most preparing threads.
+/// Maximum number of preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
-/// The most unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with them.
+/// Maximum number of unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with this number.
 const UNROLLED_MAX: usize = 64;
-/// The most positions that weights are validated on.
+/// Maximum number of positions for validating weights.
 const VALIDATION_POSITIONS_MAX: usize = 65_536;
-/// The most steps from one publication to the next: those of a long run.
+/// Maximum number of steps between publications: the length of a long run.
 const PUBLISH_STEPS_MAX: u64 = 1_000_000_000;
-/// The longest simulated step, in microseconds: ten seconds.
+/// Longest simulated step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
-/// The sections of the run file that the learner reads.
+/// The run file sections read by the learner.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The game, the seed and the run directory.
+    /// Game, seed and run directory.
     pub run: RunSection,
     /// The environment in Python, if the game is one.
     pub environment: EnvironmentSection,
-    /// The shape of the network.
+    /// Design and size of the network.
     pub network: NetworkSection,
-    /// The settings of training.
+    /// Training, optimiser, publication and checkpoint settings.
     pub learner: LearnerSection,
-    /// TLS, tokens and the certificates that are trusted.
+    /// TLS, tokens and trusted certificates.
     pub security: SecuritySection,
 }
 
-/// The section `[learner]`.
+/// The section `[learner]`: training with all inputs and outputs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerSection {
-    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
-    /// a host name resolves to is a server, and names are resolved again every few seconds.
+    /// Addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
+    /// host name is a server, and names are resolved again every few seconds.
     pub replay: String,
-    /// The addresses of all learners that train this run together, of this one too, separated by commas; empty: it
-    /// trains alone. Each address is that of one learner: `http://10.0.0.1:7002,http://10.0.0.2:7002`. Every training
-    /// step is computed from one batch of each learner of the group. It needs libtorch.
+    /// Addresses of all learners that train this run together, including this learner, separated by commas:
+    /// `http://10.0.0.1:7002,http://10.0.0.2:7002`. Empty: this learner trains alone. Each address belongs to one
+    /// learner. Every training step is computed from one batch per learner in the group. Requires libtorch.
     pub group: String,
-    /// This learner's place in `group`, from 0.
+    /// Index of this learner in `group`, from 0.
     pub index: usize,
-    /// Whether the network between the learners of `group` is trusted. Gradients and states pass there without
-    /// encryption and credentials, so that addresses off loopback are refused without it.
+    /// True if the network between the learners in `group` is trusted. Gradients and states are sent without
+    /// encryption or credentials, so addresses off loopback are otherwise rejected.
     pub group_trusted: bool,
-    /// The longest time that a learner waits in a step for the others of its group, in seconds: longer than a step
-    /// takes. One that does not come in it is left out until it asks for a place again.
+    /// Maximum time to wait for other learners in a training step, in seconds: longer than a step takes. A learner
+    /// that exceeds this time is left out until it asks for a place again.
     pub group_timeout_seconds: f64,
-    /// The library with which the learners of a group sum: `auto`, `gloo` or `nccl`. `auto` takes NCCL where every
-    /// learner trains on a CUDA device of its own and NCCL can be loaded, else Gloo; the log names the reason. A named
-    /// library that cannot be used is an error.
+    /// Library for sums over the learners in a group: `auto`, `gloo` or `nccl`. `auto` selects NCCL if every learner
+    /// trains on a separate CUDA device and NCCL can be loaded, otherwise Gloo; the log names the reason. An
+    /// explicitly named library that cannot be used is an error.
     pub collective: CollectiveKind,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with training
-    /// steps of the run's network and batch; a named device that cannot be used is an error.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares training steps of the run's network and batch on the
+    /// CPU and the first accelerator. An explicitly named device that cannot be used is an error.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16`, `f16` or `adaptive`: the forward and backward pass; parameters are always float32. `f16`
-    /// scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without it, and compares the gradient of each layer
-    /// with that in float32 every 500 steps: a layer that is off by more than 5 % goes back to float32. `auto` is `f32`
-    /// or `adaptive`.
+    /// `auto`, `f32`, `bf16`, `f16` or `adaptive`: precision of the forward and backward pass; parameters are always
+    /// float32. `f16` scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without bfloat16, and compares the
+    /// gradient of each layer with the float32 gradient every 500 steps: a layer with an error above 5 % returns to
+    /// float32. `auto` is `f32` or `adaptive`.
     pub precision: TrainingPrecision,
-    /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch:
-    /// in bfloat16 with AVX-512 BF16 or matrix tiles (AMX), which `precision = "auto"` takes, and in float32 with AVX2
-    /// or AVX-512.
+    /// Training backend: `libtorch`, or `auto`. On a CPU, `auto` trains with kernels that need no libtorch: in
+    /// bfloat16 with AVX-512 BF16 or matrix tiles (AMX), as selected by `precision = "auto"`, and in float32 with
+    /// AVX2 or AVX-512.
     pub kernel: TrainingKernel,
-    /// Threads of a training step, or of one libtorch operation; 0: one, or the learner's share of the cores in
+    /// Threads per training step, or per libtorch operation; 0: one, or the learner's share of the cores in
     /// `zerofleet train`.
     pub threads: usize,
     /// Positions per training step.
     pub batch_size: usize,
     /// Batches requested ahead of the training step.
     pub prefetch_batches: usize,
-    /// Threads that make training batches of samples; 0: one for a learner on the CPU, up to 4 for one with an
-    /// accelerator. Their number changes no batch.
+    /// Threads that prepare training batches from samples; 0: one for a learner on the CPU, up to 4 with an
+    /// accelerator. The number of threads does not affect the batches.
     pub prepare_threads: usize,
-    /// Positions that are run through the network at once. A larger batch is divided into micro-batches whose gradients
-    /// are added; each has its own statistics of batch norms. 0: a batch is divided only if the device has too little
-    /// memory for it.
+    /// Positions per pass through the network. A larger batch is divided into micro-batches with added gradients;
+    /// each micro-batch has separate batch norm statistics. 0: a batch is divided only if the device has too little
+    /// memory.
     pub micro_batch: usize,
-    /// The time of a simulated training step, in microseconds, which computes nothing: a benchmark of everything around
+    /// Time of a simulated training step without computation, in microseconds: a benchmark of everything around
     /// training. 0: steps are real.
     pub simulated_step_us: u64,
-    /// Activations that are computed again in the backward pass instead of being kept: `none`, or `blocks`, those
-    /// within segments of residual blocks.
+    /// Activations that are recomputed in the backward pass instead of being kept: `none`, or `blocks`, the
+    /// activations within segments of residual blocks.
     pub recompute: RecomputeKind,
-    /// `adamw`, `lion`, `muon` or `sgd`. `muon` steps the matrices of hidden layers, and all else as `adamw` does.
+    /// `adamw`, `lion`, `muon` or `sgd`. `muon` updates the matrices of hidden layers, and all other parameters as
+    /// `adamw` does.
     pub optimiser: OptimiserKind,
-    /// The storage of the optimiser's moments: `f32`, `bf16`, or `int8`, 8 bits with a scale for each 256 numbers.
+    /// Storage of the optimiser's moments: `f32`, `bf16`, or `int8`, 8 bits with a scale for each 256 values.
     pub moments: MomentsKind,
     /// The learning rate after warm-up.
     pub learning_rate: f64,
-    /// Steps over which the learning rate grows from zero.
+    /// Number of steps over which the learning rate grows from zero.
     pub warm_up_steps: u64,
-    /// The measure of the schedule: `minutes` that the learner has run, whose clock continues across restarts, or
-    /// `positions` that it has trained on, which are the same on every machine.
+    /// Measure of the schedule: `minutes` of running time, accumulated across restarts, or `positions` trained on,
+    /// equal on every machine.
     pub schedule: ScheduleKind,
-    /// The length of a schedule of `minutes`.
+    /// Length of a schedule in `minutes`.
     pub schedule_minutes: f64,
-    /// The length of a schedule of `positions`.
+    /// Length of a schedule in `positions`.
     pub schedule_positions: u64,
     /// The learning rate over the schedule: `cosine` and `linear` fall from the peak to the floor, `steps` multiplies
-    /// it at some places, `constant` leaves it.
+    /// at some places, `constant` keeps the peak.
     pub learning_rate_decay: DecayKind,
-    /// Of `cosine` and `linear`: the learning rate at the end of the schedule, as a share of its peak.
+    /// For `cosine` and `linear`: the learning rate at the end of the schedule, as a share of the peak.
     pub learning_rate_ratio_min: f64,
-    /// Of `steps`: the places, as shares of the schedule.
+    /// For `steps`: the places, as shares of the schedule.
     pub learning_rate_steps: Vec<f64>,
-    /// Of `steps`: the factor of the learning rate at each place.
+    /// For `steps`: the multiplier of the learning rate at each place.
     pub learning_rate_step_factor: f64,
-    /// Decoupled weight decay of `adamw`, `lion` and `muon` on convolution and linear weights.
+    /// Decoupled weight decay in `adamw`, `lion` and `muon` on convolution and linear weights.
     pub weight_decay: f64,
     /// Momentum of `sgd` and `muon`; 0.95 as published for the latter.
     pub momentum: f64,
-    /// L2 penalty of `sgd` on convolution and linear weights, a part of the gradient.
+    /// L2 penalty in `sgd` on convolution and linear weights, a part of the gradient.
     pub l2: f64,
-    /// Gradients are scaled down to this norm.
+    /// Maximum gradient norm; larger gradients are scaled down.
     pub gradient_clip_norm: f64,
-    /// Decay per step of the moving average of weights that is published.
+    /// Decay per step of the published moving average of weights.
     pub ema_decay: f64,
-    /// The share of the schedule after which the published average holds all weights since then with equal shares
-    /// (stochastic weight averaging); 1 keeps it exponential.
+    /// Share of the schedule after which the published average holds all later weights with equal shares (stochastic
+    /// weight averaging); 1 keeps the average exponential.
     pub swa_start: f64,
-    /// Weight of the value loss beside the policy loss.
+    /// Weight of the value loss relative to the policy loss.
     pub value_loss_weight: f64,
-    /// Of `muzero` and `stochastic_muzero`: weight of the consistency loss, which compares unrolled latent states with
-    /// those of the observations that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or
-    /// above 0: checkpoints hold its heads.
+    /// For `muzero` and `stochastic_muzero`: weight of the consistency loss, which compares unrolled latent states
+    /// with latent states of the subsequent observations (Ye et al. 2021); 2 as published, 0 disables it. A run keeps
+    /// it 0 or above 0, since checkpoints hold the heads of this loss.
     pub consistency_loss_weight: f64,
-    /// The share of the uniform distribution in targets of policies, over legal actions, and of win, draw and loss
+    /// Share of the uniform distribution in policy targets, over legal actions, and in win, draw and loss targets
     /// (label smoothing).
     pub label_smoothing: f32,
-    /// The temperature T of policy targets, which are raised to the power 1 / T: above 1 they are softer.
+    /// Temperature T of policy targets, which are raised to the power 1 / T: values above 1 make targets softer.
     pub policy_target_temperature: f32,
-    /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
-    /// outcome.
+    /// Share of the search's root value in the value target, in games scored by outcome; the rest is the outcome.
     pub search_value_share: f32,
-    /// Of `muzero`: K, the number of steps that the dynamics are unrolled from each position.
+    /// For `muzero`: K, the number of steps for which the dynamics are unrolled from each position.
     pub unroll_steps: usize,
-    /// In environments scored by rewards: n, the number of rewards in a value target before the search's
-    /// value of the step that follows them; 0: all rewards to the end of the episode (Monte Carlo). Together with
-    /// `unroll_steps` it is limited by the steps that a replay server cuts for one sample.
+    /// In environments scored by rewards: n of the n-step return, the number of rewards before the bootstrapped
+    /// search value; 0 uses the whole episode (Monte Carlo). The sum with `unroll_steps` is limited by the maximum
+    /// segment of a replay server.
     pub td_steps: usize,
-    /// The share of trajectories that are held out: they are never trained on, and published weights are validated on
-    /// them. A hash of the trajectory's id decides. 0 trains on all.
+    /// Share of held-out trajectories, which are never trained on, but used to validate published weights. A hash of
+    /// the trajectory id decides. 0 trains on all.
     pub validation_share: f64,
-    /// The most positions that weights are validated on: the newest samples of held-out trajectories.
+    /// Maximum number of positions for validating weights: the latest samples of held-out trajectories.
     pub validation_positions: usize,
-    /// The exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. It
-    /// has no effect on uniform draws.
+    /// Exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. No
+    /// effect on uniform draws.
     pub importance_exponent: f64,
-    /// Whether the run writes TensorBoard's event files: `zerofleet train` into the run directory, the learner into its
-    /// folders `learner` and `validation`.
+    /// True to write TensorBoard event files: `zerofleet train` into the run directory, the learner into the
+    /// subdirectories `learner` and `validation`.
     pub event_files: bool,
-    /// Publications from one that writes histograms of weights and gradients to the next; 0 writes none.
+    /// Number of publications between histograms of weights and gradients; 0 writes none.
     pub histogram_publications: u64,
-    /// Interval at which weights are published, if a step was taken.
+    /// Interval between publications of weights; none without a training step in between.
     pub publish_interval_seconds: f64,
-    /// Weights are published after each training step that is a multiple of this, whatever the clock shows; 0: by
+    /// Training steps between publications of weights, at exact multiples and independent of the clock; 0: publish by
     /// `publish_interval_seconds`.
     pub publish_interval_steps: u64,
     /// Published versions kept on disk.
     pub versions_kept: usize,
-    /// Interval at which checkpoints are written, if a step was taken.
+    /// Interval between checkpoints; none without a training step in between.
     pub checkpoint_interval_seconds: f64,
-    /// The newest checkpoints, which are kept on disk.
+    /// Number of latest checkpoints kept on disk.
     pub checkpoints_kept: usize,
-    /// Older checkpoints that are kept in addition, spread over the run on a logarithmic scale, to continue from an
-    /// earlier one.
+    /// Number of older checkpoints kept in addition, spread over the run on a logarithmic scale, to continue from an
+    /// earlier state.
     pub checkpoints_spread: usize,
-    /// Continues a checkpoint of fewer blocks or channels in the network of the run file, which computes the same at
-    /// first; without it such a checkpoint is refused.
+    /// Continues a checkpoint with fewer blocks or channels in the network of the run file, which computes the same
+    /// at first. Otherwise, such a checkpoint is rejected.
     pub grow: bool,
-    /// How often training steps are taken on each board of a run on several, that of `run.game` first: `[2.0, 1.0]`
-    /// takes two thirds of them there. Empty: equally often.
+    /// Relative frequencies of training steps on the boards of a run, starting with `run.game`: `[2.0, 1.0]` takes
+    /// two thirds of the steps there. Empty: equal frequencies.
     pub board_weights: Vec<f64>,
-    /// The boards beside that of `run.game` with their replay servers, which `zerofleet train` sets for those of
+    /// Boards in addition to the board of `run.game`, with replay servers. `zerofleet train` sets them from
     /// `run.boards`.
     pub boards: Vec<BoardSection>,
 }
 
-/// The setting `learner.schedule`.
+/// The setting `learner.schedule`: the measure of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleKind {
-    /// By the clock.
+    /// Running time of the learner.
     Minutes,
-    /// By the positions of training steps.
+    /// Positions in training steps.
     Positions,
 }
 
-/// The setting `learner.learning_rate_decay`.
+/// The setting `learner.learning_rate_decay`: the shape of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayKind {
-    /// Half a cosine.
+    /// Half a cosine, from peak to floor.
     Cosine,
-    /// A line.
+    /// A line, from peak to floor.
     Linear,
-    /// A factor at some places.
+    /// A multiplier at some places.
     Steps,
-    /// None.
+    /// No decay after warm-up.
     Constant,
 }
 
-/// The length of a run's schedule.
+/// Length of a run's schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// As time that the learner runs.
+    /// Running time of the learner.
     Time(Duration),
-    /// As positions of training steps.
+    /// Positions in training steps.
     Positions(u64),
 }
 
 impl Schedule {
-    /// Returns the share of the schedule that has passed, which may be above 1.
+    /// Returns the completed share of the schedule, possibly above 1.
     #[must_use]
     pub fn progress(self, elapsed_seconds: f64, positions: u64) -> f64 {
         match self {
@@ -247,7 +247,7 @@ impl Schedule {
     }
 }
 
-/// The setting `learner.optimiser`.
+/// The setting `learner.optimiser`: the update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimiserKind {
@@ -261,15 +261,15 @@ pub enum OptimiserKind {
     Sgd,
 }
 
-/// The library with which the learners of a group sum.
+/// The library for sums over the learners in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveKind {
-    /// NCCL where it can be used, else Gloo.
+    /// NCCL if it can be used, otherwise Gloo.
     Auto,
-    /// Gloo, in the memory of the hosts.
+    /// Gloo, in host memory.
     Gloo,
-    /// NCCL, in the memory of GPUs of NVIDIA.
+    /// NCCL, in the memory of NVIDIA GPUs.
     Nccl,
 }
 
@@ -280,7 +280,7 @@ impl Default for LearnerSection {
             group: String::new(),
             index: 0,
             group_trusted: false,
-            // With the second in which a roll is called, a group is formed anew within 10 s.
+            // Including the second for calling a roll, a new group forms within 10 s.
             group_timeout_seconds: 8.0,
             collective: CollectiveKind::Auto,
             device: DevicePreference::Auto,
@@ -302,12 +302,12 @@ impl Default for LearnerSection {
             schedule_positions: 2_000_000,
             learning_rate_decay: DecayKind::Cosine,
             learning_rate_ratio_min: 0.05,
-            // The values of AlphaGo Zero's successors: a tenth at a half and at three quarters.
+            // As in AlphaGo Zero's successors: a tenth at a half and at three quarters.
             learning_rate_steps: vec![0.5, 0.75],
             learning_rate_step_factor: 0.1,
-            // The value in AdamW's paper; its decay is multiplied by the learning rate alone.
+            // As in AdamW's paper, where decay is multiplied by the learning rate alone.
             weight_decay: 1e-2,
-            // The values of AlphaZero.
+            // As in AlphaZero.
             momentum: 0.9,
             l2: 1e-4,
             gradient_clip_norm: 5.0,
@@ -318,17 +318,17 @@ impl Default for LearnerSection {
             label_smoothing: 0.0,
             policy_target_temperature: 1.0,
             search_value_share: 0.25,
-            // The values of MuZero, for Atari.
+            // As in MuZero, for Atari.
             unroll_steps: 5,
             td_steps: 10,
-            // As many games as are enough to see overfitting, at the price of every fiftieth sample.
+            // Enough games to detect overfitting, at the price of every fiftieth sample.
             validation_share: 0.02,
-            // Shares are within about 1 %, and evaluation takes less than a second with the default network.
+            // Shares are accurate within about 1 %, and evaluation takes less than a second with the default network.
             validation_positions: 2048,
-            // The value of MuZero.
+            // As in MuZero.
             importance_exponent: 1.0,
             event_files: true,
-            // With the default interval of publications, every hundred seconds.
+            // With the default publication interval, every hundred seconds.
             histogram_publications: 10,
             publish_interval_seconds: 10.0,
             publish_interval_steps: 0,
@@ -346,31 +346,31 @@ impl Default for LearnerSection {
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The game.
+    /// The game on the first board.
     pub game: GameKind,
-    /// The run directory, and the seed of the initial weights and the draws of symmetries.
+    /// Run directory, and the seed for initial weights and symmetry draws.
     pub run: RunSection,
-    /// The network.
+    /// Settings of the network.
     pub network: NetworkSection,
-    /// The settings of training, with checked ranges.
+    /// Training settings, with checked ranges.
     pub learner: LearnerSection,
-    /// The addresses of the replay servers of `game`.
+    /// Addresses of the replay servers for `game`.
     pub replay: Endpoints,
-    /// The boards that are trained on beside that of `game`.
+    /// Boards in addition to the board of `game`.
     pub boards: Vec<Board>,
-    /// The weights of all boards in the order of training steps, that of `game` first.
+    /// Weights of all boards in training steps, starting with the board of `game`.
     pub board_weights: Vec<f64>,
-    /// The endpoints of the learners of the group, this one included; empty if it trains alone.
+    /// Endpoints of the learners in the group, including this learner; empty if this learner trains alone.
     pub group: Vec<String>,
-    /// The longest time that a learner waits in a step for the others.
+    /// Maximum time to wait for other learners in a step.
     pub group_timeout: Duration,
-    /// The length of the schedule.
+    /// Length of the schedule.
     pub schedule: Schedule,
-    /// The interval at which weights are published.
+    /// Interval between publications of weights.
     pub publish_interval: Duration,
-    /// The interval at which checkpoints are written.
+    /// Interval between checkpoints on disk.
     pub checkpoint_interval: Duration,
-    /// The duration of simulated steps; `None` if steps are real.
+    /// Duration of simulated steps; `None` if steps are real.
     pub simulated_step: Option<Duration>,
 }
 
@@ -378,7 +378,7 @@ impl Config {
     /// Checks ranges and parses names.
     ///
     /// # Errors
-    /// Names the key and the range it must lie in.
+    /// Names the key and the valid range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Self { run, environment, network, learner, security } = self;
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
@@ -463,7 +463,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the network that is trained.
+    /// Returns the architecture of the trained network.
     #[must_use]
     pub fn architecture(&self) -> Architecture {
         self.network.architecture_of(&self.game.rules())
@@ -471,7 +471,7 @@ impl Settings {
 }
 
 impl Config {
-    /// Checks that the settings of learned dynamics are only set for a model that has some.
+    /// Checks that settings of learned dynamics are only set for a model with dynamics.
     fn check_model(&self) -> Result<(), ConfigError> {
         let NetworkSection { model, value_prefix, .. } = self.network;
         let is_set = [
@@ -552,7 +552,7 @@ mod tests {
         assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
     }
 
-    /// A game for one player with rewards, of episodes of this length.
+    /// Returns the spec of a game for one player with rewards, with episodes of this length.
     fn environment(dynamics: Dynamics, max_plies: usize) -> Spec {
         let observation = ObservationShape { planes: 4, height: 1, width: 1 };
         let board = Spec::board("cart_pole".to_owned(), 2, observation, max_plies);

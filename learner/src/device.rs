@@ -1,8 +1,8 @@
-//! The choice of the device for training: the named one, or the faster of accelerator and CPU.
+//! The choice of the training device: the configured device, or the faster of accelerator and CPU.
 //!
 //! Under `auto`, both take training steps of the run's network and batch with throwaway weights, so that neither the
-//! weights nor the random numbers of the run depend on the comparison. Its result is stored in the run directory. Start
-//! with [`choose`].
+//! weights nor the random numbers of the run depend on the comparison. The result is stored in the run directory.
+//! Start with [`choose`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,22 +24,22 @@ use crate::trainer::Collected;
 pub(crate) use crate::trial::trial;
 pub(crate) use network_torch::{Device, device_name};
 
-/// The time for the steps of one device.
+/// Time for the measured steps of one device.
 const TRIAL_TIME: Duration = Duration::from_millis(2500);
-/// The share of the batch in the first step; the network may be too large for whole batches on one of the devices.
+/// The first step uses one part in `FIRST_SHARE` of the batch: whole batches may be too large for one of the devices.
 const FIRST_SHARE: usize = 64;
-/// The growth of the positions from one measured step to the next.
+/// Growth of the positions from one measured step to the next.
 const GROWTH: usize = 4;
-/// The steps of the whole batch, of which the fastest counts.
+/// Number of steps with the whole batch, of which the fastest counts.
 const WHOLE_STEPS: usize = 3;
-/// A device whose estimate from a part of the batch takes this many times as long as the other one is not measured
-/// further: whole batches are more efficient, but not by this much.
+/// Ratio of estimated step times at which a device is not measured further. Whole batches are more efficient than
+/// parts, but not by this ratio.
 const HOPELESS: f64 = 4.0;
 
-/// Chooses the device and the precision for training.
+/// Chooses device and precision for training.
 ///
 /// # Errors
-/// [`ConfigError`] names `learner.device` or `learner.precision` if its value cannot be used.
+/// [`ConfigError`] names `learner.device` or `learner.precision` if the value cannot be used.
 pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
     let section = &settings.learner;
     network_torch::set_threads(section.threads.max(1));
@@ -72,7 +72,7 @@ pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result
     Ok(chosen(if comparison.is_accelerator_faster() { accelerator } else { cpu }, &reason))
 }
 
-/// A device with the precision of training on it.
+/// A device with the training precision on it.
 struct Subject {
     device: Device,
     precision: Precision,
@@ -81,7 +81,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Chooses the precision on `device`: under `auto` as without libtorch where the kernels of the CPU train.
+    /// Chooses the precision on `device`; under `auto`, the same as without libtorch if the CPU kernels train.
     ///
     /// # Errors
     /// The configured precision cannot be used there.
@@ -127,7 +127,7 @@ fn precision_of_kernels(section: &LearnerSection) -> Option<Precision> {
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu).is_none().then_some(precision)
 }
 
-/// Returns examples for the model, with cells that are marked here and there and with uniform policies.
+/// Returns examples for the model, with scattered marked cells and uniform policies.
 fn examples(architecture: &Architecture, section: &LearnerSection, positions: usize) -> Examples {
     let &LearnerSection { unroll_steps, consistency_loss_weight, .. } = section;
     let Architecture { planes, height, width, actions, ref model, .. } = *architecture;
@@ -166,17 +166,17 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
     }
 }
 
-/// The duration of a training step.
+/// Duration of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Speed {
-    /// The time of a step of the whole batch in seconds, or its estimate in proportion to the positions.
+    /// Time of a step with the whole batch in seconds, or an estimate in proportion to the positions.
     step_seconds: f64,
-    /// The positions that were measured.
+    /// Number of measured positions.
     positions: usize,
 }
 
-/// Measures steps of a growing number of positions up to `batch`, and returns the speed of the last; `step` returns its
-/// duration. Steps that would not fit the time are left out, and so are all further ones of a device that is far slower
+/// Measures steps with a growing number of positions up to `batch`, and returns the speed of the last; `step` returns
+/// the duration. Steps beyond the time limit are left out, and so are further steps on a device that is far slower
 /// than `rival`.
 ///
 /// # Errors
@@ -214,7 +214,7 @@ fn measure<E>(
     }
 }
 
-/// The speeds of an accelerator and the CPU, or the reasons why they have none.
+/// Speeds of an accelerator and the CPU, or the reasons for missing speeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Comparison {
     accelerator: Result<Speed, String>,
@@ -251,7 +251,7 @@ impl Comparison {
     }
 }
 
-/// The key of a comparison. With another machine, GPU, network, batch or arithmetic it is made again.
+/// Returns the key of a comparison. Another machine, GPU, network, batch or arithmetic requires a new comparison.
 fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Device) -> String {
     let model = match accelerator {
         Device::Cuda(number) => gpus::gpus().ok().and_then(|gpus| {
@@ -278,7 +278,7 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
 
 type Comparisons = BTreeMap<String, Comparison>;
 
-/// Returns the comparison that an earlier start made.
+/// Returns the comparison from an earlier start.
 fn remembered(file: &RememberedFile, key: &str) -> Option<Comparison> {
     all(file).remove(key)
 }

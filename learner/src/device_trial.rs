@@ -1,7 +1,7 @@
-//! The devices of this machine, as `learner --devices` prints them in one line of JSON.
+//! The devices of this machine, in the one-line JSON format of `learner --devices`.
 //!
 //! Other programs are not linked with libtorch and read the line from the program `learner`. A driver that crashes or
-//! hangs then ends that program only.
+//! hangs then stops that program only.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-/// The option that makes the program `learner` print a [`DeviceTrial`] and exit.
+/// The option with which the program `learner` prints a [`DeviceTrial`] and exits.
 pub const OPTION: &str = "--devices";
 
-/// The devices that libtorch tried, and its files.
+/// The devices tried by libtorch, and the files of libtorch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceTrial {
-    /// The files of libtorch.
+    /// The files of libtorch, as loaded.
     pub libtorch: Libtorch,
-    /// The devices that work, the CPU first: `cpu`, `cuda:1`.
+    /// Working devices, the CPU first: `cpu`, `cuda:1`.
     pub working: Vec<String>,
-    /// The devices that do not work, each followed by a colon and the reason.
+    /// Devices that do not work, each followed by a colon and the reason.
     pub missing: Vec<String>,
-    /// The working devices that cannot train, each followed by a colon and the reason.
+    /// Working devices that cannot train, each followed by a colon and the reason.
     pub cannot_train: Vec<String>,
-    /// The device that `auto` chooses for training.
+    /// The device for training under `auto`.
     pub training: Choice,
-    /// The accelerator that `auto` compares with the CPU for evaluation, or the CPU.
+    /// The accelerator to compare with the CPU for evaluation under `auto`, or the CPU.
     pub inference: Choice,
 }
 
@@ -52,7 +52,7 @@ impl DeviceTrial {
         }
         let of =
             |device: &str| self.missing.iter().find_map(|missing| missing.strip_prefix(device)?.strip_prefix(": "));
-        // Where CUDA as a whole is missing, the reason stands with its first device.
+        // If CUDA as a whole is missing, the first CUDA device has the reason.
         let first = device.starts_with("cuda").then(|| of("cuda")).flatten();
         Some(of(device).or(first).unwrap_or("libtorch does not list it"))
     }
@@ -62,25 +62,25 @@ fn reason_of<'a>(refused: &'a [String], device: &str) -> Option<&'a str> {
     refused.iter().find_map(|refused| refused.strip_prefix(device)?.strip_prefix(": "))
 }
 
-/// The files of libtorch; `None` where one is not loaded, or the system does not tell.
+/// The files of libtorch; `None` for a file that is not loaded, or not reported by the system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Libtorch {
-    /// The version beside the files.
+    /// Version from the files next to the library directory.
     pub version: Option<String>,
-    /// The library that every process with libtorch loads.
+    /// The library loaded by every process with libtorch.
     pub cpu_half: Option<PathBuf>,
     /// The library of CUDA kernels.
     pub cuda_half: Option<PathBuf>,
 }
 
-/// A device and the reason for its choice.
+/// A device and the reason for choosing it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Choice {
-    /// The name in a configuration.
+    /// Name of the device in a configuration.
     pub device: String,
-    /// The reason.
+    /// Human-readable reason, for logs.
     pub reason: String,
 }
 

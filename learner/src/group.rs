@@ -1,9 +1,9 @@
-//! Training with other learners: every step is computed from the mean of the batches of all members of a group.
+//! Training with other learners: every step is computed from the mean over the batches of all group members.
 //!
-//! [`Group`] is the training thread's end: it [forms](Group::form) groups and sums contributions over them. Who is in a
-//! group is decided by the state machine [`membership`], which a task, the [`driver`], steps; bytes are moved by an
-//! [`engine`]. A group never changes. When a member is lost, or a learner asks for a place, its members form the
-//! next one, and those whose state is behind take the [`state`] of the member with the most steps.
+//! [`Group`] is the training thread's handle: it [forms](Group::form) groups and sums contributions over the members.
+//! The state machine [`membership`] decides who is in a group; a task, the [`driver`], steps the machine. An
+//! [`engine`] moves bytes. A group never changes. When a member is lost, or a learner asks for a place, the members
+//! form the next group, and members that lag take the [`state`] of the member with the most steps.
 
 mod control;
 mod driver;
@@ -39,19 +39,19 @@ use self::numbering::Numbering;
 use crate::backend::Chosen;
 use crate::metrics;
 
-/// The longest time for which a roll is called: members notice the loss of another one within milliseconds of each
-/// other, since their connections to it and to each other end.
+/// Maximum duration of a roll call. Members notice a lost member within milliseconds of each other, since all
+/// connections to it and between members close.
 const ROLL: Duration = Duration::from_secs(1);
-/// The time between two checks whether training should stop.
+/// Interval between checks whether training should stop.
 const POLL: Duration = Duration::from_millis(50);
-/// The time before a number that could not be noted is tried again.
+/// Delay before another attempt to note a version number.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The training thread's membership in a group.
 pub(crate) struct Group {
     own: usize,
     fingerprint: Digest,
-    /// The longest time that a member waits for the others in a step.
+    /// Maximum time to wait for other members in a step.
     timeout: Duration,
     commands: mpsc::Sender<Form>,
     shared: Arc<Shared>,
@@ -59,37 +59,37 @@ pub(crate) struct Group {
     place: Option<Place>,
     generation: u64,
     numbering: Numbering,
-    /// The versions on this learner's disk, where numbers are noted too.
+    /// Versions on this learner's disk, where version numbers are also noted.
     published: Published,
     note_at: Option<Instant>,
 }
 
-/// A place in a group that was formed.
+/// A place in a formed group.
 struct Place {
     collective: Box<dyn Collective>,
     roster: Roster,
 }
 
-/// The learners of a group, and what they must have in common.
+/// The learners in a group, and the settings that they must have in common.
 pub(crate) struct GroupSettings {
-    /// This learner's place in the list of learners.
+    /// Index of this learner in the list of learners.
     pub(crate) own: usize,
-    /// The endpoints of all learners.
+    /// Endpoints of all learners.
     pub(crate) endpoints: Vec<String>,
-    /// The longest time that a member waits for the others in a step.
+    /// Maximum time to wait for other members in a step.
     pub(crate) timeout: Duration,
-    /// The digest of the network and the settings of training.
+    /// Digest of the network and the training settings.
     pub(crate) fingerprint: Digest,
-    /// The library that is configured.
+    /// The library configured in `learner.collective`.
     pub(crate) kind: CollectiveKind,
-    /// The versions on this learner's disk.
+    /// Versions on this learner's disk.
     pub(crate) published: Published,
 }
 
-/// Checks that this program can train in the group of a run, if there is one, and returns whether there is.
+/// Checks that this program can train in the group of a run, if there is one; returns true if there is one.
 ///
 /// # Errors
-/// [`ConfigError`] if it was built without libtorch.
+/// [`ConfigError`] if the program was built without libtorch.
 pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
     if !settings.group.is_empty() && cfg!(not(feature = "torch")) {
         return Err(ConfigError::invalid(
@@ -108,12 +108,12 @@ fn peers(endpoints: &[String], own: usize) -> Result<Vec<Option<Peer>>, ConfigEr
     peers.map_err(|error| ConfigError::invalid("learner.group", error.to_string()))
 }
 
-/// Returns the libraries that can move numbers between this learner, which trains on `device`, and the others of its
-/// group. The members of groups that it coordinates exchange their addresses at `exchange`. It is called within the
-/// runtime that serves them.
+/// Returns the libraries that can move data between this learner, which trains on `device`, and the other group
+/// members. Members of groups coordinated here exchange addresses at `exchange`. Must be called within the runtime
+/// that serves the exchange.
 ///
 /// # Errors
-/// [`ConfigError`] names `learner.collective` if the library that it names cannot be used.
+/// [`ConfigError`] names `learner.collective` if the configured library cannot be used.
 #[cfg(feature = "torch")]
 pub(crate) fn engine(
     settings: &Settings,
@@ -161,7 +161,7 @@ pub(crate) fn engine(
     Err(ConfigError::invalid("learner.group", "there is no group"))
 }
 
-/// Creates the group of a run and the task that drives it.
+/// Creates the group of a run and the driver task.
 ///
 /// # Errors
 /// The endpoint of a learner is invalid.
@@ -173,7 +173,7 @@ pub(crate) fn of_run(
     questions: mpsc::Receiver<Question>,
     drain: Drain,
 ) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
-    // Members compute a step from equal numbers in the same way, so that their states stay equal to the bit.
+    // Members compute a step from equal values in the same way, so that states stay equal to the bit.
     let (Chosen { precision, .. }, kind) = (device, device.kind());
     let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
@@ -192,7 +192,7 @@ pub(crate) fn of_run(
     Group::new(settings, engine, questions, drain)
 }
 
-/// The host of an endpoint: `10.0.0.1` of `http://10.0.0.1:7002`, and of `https://learner@10.0.0.1:7002`.
+/// Returns the host of an endpoint: `10.0.0.1` for `http://10.0.0.1:7002`, and for `https://learner@10.0.0.1:7002`.
 #[cfg(feature = "torch")]
 fn host_of(endpoint: &str) -> &str {
     let authority = endpoint.split_once("://").map_or(endpoint, |(_, authority)| authority).trim_end_matches('/');
@@ -203,10 +203,10 @@ fn host_of(endpoint: &str) -> &str {
 }
 
 impl Group {
-    /// Creates the training thread's end and the task that drives it.
+    /// Creates the training thread's handle and the driver task.
     ///
     /// # Errors
-    /// An endpoint is invalid, or the numbers on the disk cannot be read.
+    /// An endpoint is invalid, or the version numbers on the disk cannot be read.
     pub(crate) fn new(
         settings: GroupSettings,
         engine: Arc<dyn Engine>,
@@ -217,7 +217,7 @@ impl Group {
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
         let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
-        // A learner that is late in a look is given the time that it has in a step.
+        // A learner that is late in a look gets the same time as in a step.
         let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
         let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
         let numbering = Numbering::new(learners, published.newest_number()?);
@@ -237,14 +237,14 @@ impl Group {
         Ok((group, driver.run(questions, receiver, drain)))
     }
 
-    /// Leaves the group, if there is one, and becomes a member of the next, with a state of `steps` training steps.
-    /// Returns `None` if `stop` returned true first.
+    /// Leaves any current group, and becomes a member of the next, with a state of `steps` training steps. Returns
+    /// `None` if `stop` returned true first.
     ///
     /// # Errors
-    /// Another learner refuses this one, since its network or settings differ.
+    /// Another learner refuses this learner, since network or settings differ.
     pub(crate) fn form(&mut self, steps: u64, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<&Roster>> {
         loop {
-            // Its end makes the other members form the next group, too.
+            // Leaving makes the other members form the next group, too.
             self.place = None;
             metrics::group(0, 0);
             let candidate = Candidate {
@@ -278,7 +278,7 @@ impl Group {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a place in a group.
     fn seek(&self, candidate: Candidate, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<Formed>> {
         let (formed, answer) = crossbeam_channel::bounded(1);
         if self.commands.blocking_send(Form { candidate, formed }).is_err() {
@@ -294,7 +294,7 @@ impl Group {
         Ok(None)
     }
 
-    /// Replaces numbers by their sums over the members.
+    /// Replaces values by the sums over the members.
     ///
     /// # Errors
     /// A member was lost; the next group must be formed.
@@ -303,7 +303,7 @@ impl Group {
         self.collective("all-reduce")?.all_reduce(numbers, timeout)
     }
 
-    /// Replaces bytes by those of the rank `root`.
+    /// Replaces bytes by the bytes of the rank `root`.
     ///
     /// # Errors
     /// A member was lost; the next group must be formed.
@@ -329,23 +329,24 @@ impl Group {
         self.place.as_ref().map(|place| place.collective.rank())
     }
 
-    /// Returns whether this learner decides what the members do: when weights are published, how far the schedule is.
+    /// Returns true if this learner decides for the members: when to publish weights, and the position in the
+    /// schedule.
     pub(crate) fn is_coordinator(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.own)
     }
 
-    /// Returns whether the members should form the next group.
+    /// Returns true if the members should form the next group.
     pub(crate) fn wants_reform(&self) -> bool {
         self.shared.wants_reform.load(Ordering::Relaxed)
     }
 
-    /// Notes the training steps that the state has taken.
+    /// Records the training steps of the current state.
     pub(crate) fn reached(&self, steps: u64) {
         self.shared.steps.store(steps, Ordering::Relaxed);
     }
 
-    /// Returns whether the number of the next weights is on this learner's disk, where it is written now if it is not.
-    /// The group publishes only what all members have noted: none of them gives the number again, even after a crash.
+    /// Returns true if the next version number is on this learner's disk, and writes it now if it is not. The group
+    /// publishes only numbers that all members have noted: no member gives the number again, even after a crash.
     pub(crate) fn is_ready_to_publish(&mut self) -> bool {
         let Some(next) = self.numbering.next() else { return false };
         if next <= self.numbering.noted() {
@@ -367,7 +368,7 @@ impl Group {
         true
     }
 
-    /// Returns the number of the weights that the members publish now.
+    /// Gives the next version number, under which all members publish now.
     pub(crate) fn give_number(&mut self) -> Option<WeightsVersion> {
         self.numbering.give().map(WeightsVersion)
     }

@@ -1,7 +1,7 @@
-//! The division of trajectories into those that are trained on and those that are held out for validation.
+//! The division of trajectories into training and held-out trajectories for validation.
 //!
-//! A hash of the id alone decides, so that a trajectory is on the same side in every draw, from every replay server and
-//! after every restart, and all its positions and revisions with it.
+//! A hash of the id alone decides, so that a trajectory is on the same side in every draw, from every replay server
+//! and after every restart, together with all positions and revisions.
 
 use crossbeam_channel::Sender;
 use experience::{Sample, TrajectoryId};
@@ -11,24 +11,24 @@ use proto::servers::Server;
 
 use crate::metrics;
 
-/// A sample and the server that it was drawn from.
+/// A sample and the source server.
 pub(crate) type Drawn = (Sample, Server);
 
-/// The set of trajectories that are held out.
+/// The set of held-out trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldOut {
-    /// Trajectories whose hash is below this are held out.
+    /// Trajectories with a hash below this value are held out.
     below: u64,
 }
 
 impl HeldOut {
-    /// The set of a share of all trajectories, from 0 to below 1. The set of a larger share contains it.
+    /// Returns the set for a share of all trajectories, from 0 to below 1. The set for a larger share contains it.
     pub(crate) fn share(share: f64) -> Self {
         // The cast saturates; hashes are uniform below 2⁶⁴.
         Self { below: (share * 2.0_f64.powi(64)) as u64 }
     }
 
-    /// Returns whether a trajectory is held out.
+    /// Returns true if a trajectory is held out.
     pub(crate) fn contains(self, id: TrajectoryId) -> bool {
         let TrajectoryId { actor, epoch, sequence } = id;
         mix(mix(mix(actor) ^ epoch) ^ sequence) < self.below
@@ -39,29 +39,28 @@ impl HeldOut {
     }
 }
 
-/// Divides draws: samples of held-out trajectories go to validation, the others to training, in batches as large as
-/// those that are drawn.
+/// Divides draws: samples of held-out trajectories go to validation, all other samples to training, in batches of the
+/// drawn size.
 ///
-/// Replay servers count every sample that they send, and a trajectory is drawn equally often on either side, so that
-/// samples per insert keep their meaning: with a share s held out, training takes 1 − s of the samples and of the
-/// inserts.
+/// Replay servers count every sent sample, and trajectories on both sides are drawn equally often, so the meaning of
+/// samples per insert is preserved: with a held-out share s, training takes 1 − s of the samples and of the inserts.
 #[derive(Debug)]
 pub(crate) struct Split {
     held_out: HeldOut,
     batch_size: usize,
-    /// Samples to train on that do not fill a batch yet: fewer than `batch_size`.
+    /// Samples for training that do not fill a batch yet: fewer than `batch_size`.
     waiting: Vec<Drawn>,
     validation: Option<Sender<Vec<Drawn>>>,
 }
 
 impl Split {
-    /// Trains on batches of `batch_size` samples; `validation` takes the samples of held-out trajectories, which are
-    /// dropped if it is full or closed.
+    /// Creates a division into training batches of `batch_size` samples. `validation` takes the samples of held-out
+    /// trajectories, which are dropped if it is full or closed.
     pub(crate) fn new(held_out: HeldOut, batch_size: usize, validation: Option<Sender<Vec<Drawn>>>) -> Self {
         Self { held_out, batch_size, waiting: Vec::new(), validation }
     }
 
-    /// Takes a draw of at most a batch, and returns a batch to train on once there are enough samples.
+    /// Takes a draw of at most a batch, and returns a training batch once there are enough samples.
     pub(crate) fn take(&mut self, drawn: ShardedBatch) -> Option<ShardedBatch> {
         if self.held_out.is_empty() {
             return Some(drawn);
@@ -75,7 +74,7 @@ impl Split {
         if !held_out.is_empty() {
             metrics::held_out(held_out.len());
             if let Some(validation) = &self.validation {
-                // Validation uses a sample of the samples: what does not fit is drawn again.
+                // Validation uses a part of the samples: samples that do not fit will be drawn again.
                 drop(validation.try_send(held_out));
             }
         }
@@ -103,7 +102,8 @@ mod tests {
         })
     }
 
-    /// 16 000 ids: the deviation of the share is at most √(0.25 / 16 000) = 0.004, and six of them are allowed.
+    /// 16 000 ids: the standard deviation of the share is at most √(0.25 / 16 000) = 0.004, and six of these are
+    /// allowed.
     #[test]
     fn about_the_share_is_held_out_whatever_the_actor_epoch_and_sequence() {
         for share in [0.0, 0.02, 0.1, 0.5] {
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// A run that resumes with another build must hold out the trajectories that it held out before.
+    /// A run resumed with another build must hold out the same trajectories as before.
     #[test]
     fn the_set_never_changes() {
         let held_out = HeldOut::share(0.05);
@@ -157,7 +157,7 @@ mod tests {
             let mut rng = ChaCha8Rng::seed_from_u64(7);
             let held_out = HeldOut::share(share);
             let (sender, validation) = crossbeam_channel::unbounded();
-            // The second split stands for the learner after a restart, in the middle of the draws.
+            // The second split stands for a restarted learner, in the middle of the draws.
             let split = || Split::new(held_out, 16, Some(sender.clone()));
             let mut splits = [split(), split()];
             let (mut all, mut trained) = ([vec![], vec![]], [vec![], vec![]]);

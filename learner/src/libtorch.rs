@@ -1,7 +1,7 @@
-//! The decision whether libtorch computes training steps, or the kernels of the CPU, which need no libtorch.
+//! The decision whether training steps are computed by libtorch, or by the CPU kernels, which need no libtorch.
 //!
 //! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of training on a CPU. The program
-//! `learner` chooses its backend by them, and `cargo xtask train` whether it fetches libtorch.
+//! `learner` chooses the backend accordingly, and `cargo xtask train` decides whether to fetch libtorch.
 
 use inference::TrainingPrecision;
 use training::{Precision, TrainerSettings, TrainingKernel};
@@ -11,12 +11,12 @@ pub use training_cpu::Path;
 use crate::config::Settings;
 use crate::trainer_settings;
 
-/// The features of a CPU that decide between the backends.
+/// The CPU features that decide between the backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// The widest instructions for the kernels in float32.
+    /// The widest instructions for the float32 kernels.
     pub path: Path,
-    /// Products of bfloat16, which the kernels use.
+    /// True if the kernels can multiply bfloat16.
     pub has_bf16: bool,
 }
 
@@ -27,7 +27,7 @@ impl Cpu {
         Self { path: Path::widest(), has_bf16: Path::fastest(Precision::Bf16).is_some() }
     }
 
-    /// The precision that the kernels take under `auto`: bfloat16 where the CPU multiplies it.
+    /// Returns the precision of the kernels under `auto`: bfloat16 if the CPU multiplies it.
     #[must_use]
     pub fn automatic_precision(self) -> Precision {
         if self.has_bf16 { Precision::Bf16 } else { Precision::F32 }
@@ -37,28 +37,28 @@ impl Cpu {
 /// The reason why libtorch trains.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// The kernels of the CPU cannot train with the value of this key of the run file.
+    /// The CPU kernels cannot train with the value of this run file key.
     #[error("{key}: {why}")]
     Required {
-        /// The key.
+        /// The run file key, such as `learner.kernel`.
         key: &'static str,
-        /// What the value asks for.
+        /// The requirement of the value.
         why: String,
     },
-    /// The kernels of the CPU can train, and libtorch is faster.
+    /// The CPU kernels can train, but libtorch is faster.
     #[error("{0}")]
     Faster(&'static str),
 }
 
 impl Reason {
-    /// Returns the reason why learners that train together need libtorch, for the key that asks for several.
+    /// Returns the reason why learners in a group need libtorch, for the key that configures several.
     #[must_use]
     pub fn group(key: &'static str) -> Self {
         Self::Required { key, why: "learners sum their gradients with Gloo, which is a part of libtorch".to_owned() }
     }
 }
 
-/// Returns the reason why libtorch trains a run on a machine without accelerators; `None` if the kernels of the CPU do.
+/// Returns the reason why libtorch trains a run on a machine without accelerators; `None` if the CPU kernels train.
 #[must_use]
 pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     let section = &settings.learner;
@@ -77,7 +77,7 @@ pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu)
 }
 
-/// Returns the reason why libtorch trains on a CPU; `None` if the kernels of the CPU do.
+/// Returns the reason why libtorch trains on a CPU; `None` if the CPU kernels train.
 #[must_use]
 pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
     if settings.tower == TrainingKernel::Libtorch {
@@ -109,7 +109,7 @@ mod tests {
     const WIDE: Cpu = Cpu { path: Path::Avx512, has_bf16: true };
     const PORTABLE: Cpu = Cpu { path: Path::Portable, ..PLAIN };
 
-    /// The reason for a run with these keys; empty without one.
+    /// Returns the reason for a run with these keys; empty if there is none.
     fn reason(sets: &[&str], cpu: Cpu) -> String {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
         let sources = service::config::Sources { file: None, env: std::iter::empty(), sets };

@@ -1,4 +1,4 @@
-//! The `learner` program, which trains the network of a run and publishes its weights.
+//! The `learner` program: trains the network of a run and publishes the weights.
 
 mod backend;
 #[cfg(feature = "torch")]

@@ -1,12 +1,13 @@
-//! The memory of training: stated before the first step, and compared with that of the machine.
+//! The memory of training: computed before the first step, and compared with the memory of the machine.
 
 use learner::config::LearnerSection;
 use training::Memory;
 
-/// Compares the memory of training steps with that of the machine, in bytes; an unknown machine is not compared.
+/// Compares the memory of training steps with the memory of the machine, in bytes; an unknown machine is not
+/// compared.
 ///
 /// # Errors
-/// Names the settings that lower it, if it is more than the machine has.
+/// Names the settings that lower the memory, if it exceeds the memory of the machine.
 pub(crate) fn check(memory: &Memory, machine: Option<u64>, learner: &LearnerSection) -> anyhow::Result<()> {
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let needed = memory.total() as u64;

@@ -10,7 +10,7 @@ use weights::WeightsVersion;
 use crate::target_range::TargetRange;
 use crate::trainer::Placed;
 
-/// The bits of the greatest magnitude of a target; those of numbers that are not negative are ordered as the numbers.
+/// Bits of the greatest target magnitude: the bits of non-negative floats are ordered like the floats.
 static LARGEST_TARGET: AtomicU32 = AtomicU32::new(0);
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
@@ -28,17 +28,17 @@ pub(crate) fn begin() {
     micro_batches(1);
 }
 
-/// Counts a write that was skipped because the one before had not ended: `checkpoint` or `weights`.
+/// Counts a write that was skipped because the previous write was in flight: `checkpoint` or `weights`.
 pub(crate) fn write_skipped(what: &'static str) {
     counter!("zerofleet_learner_writes_skipped_total", "what" => what).increment(1);
 }
 
-/// Adds to the time of the writing thread: `checkpoint` or `weights`.
+/// Adds to the working time of the writing thread: `checkpoint` or `weights`.
 pub(crate) fn wrote(what: &'static str, time: Duration) {
     gauge!("zerofleet_learner_write_seconds_total", "what" => what).increment(time.as_secs_f64());
 }
 
-/// Sets the number of micro-batches that a batch is divided into.
+/// Sets the number of micro-batches per batch.
 pub(crate) fn micro_batches(count: usize) {
     gauge!("zerofleet_learner_micro_batches").set(count as f64);
 }
@@ -50,25 +50,25 @@ pub(crate) fn memory(memory: &Memory) {
     }
 }
 
-/// Sets the most memory that the process has had.
+/// Sets the peak memory of the process, in bytes.
 pub(crate) fn memory_peak(bytes: u64) {
     gauge!("zerofleet_learner_memory_peak_bytes").set(bytes as f64);
 }
 
-/// Sets whether the last attempt to write failed: `checkpoint` or `weights`.
+/// Sets the failure gauge for the last write attempt: `checkpoint` or `weights`.
 pub(crate) fn write_failed(what: &'static str, failed: bool) {
     gauge!("zerofleet_learner_write_failed", "what" => what).set(if failed { 1.0 } else { 0.0 });
 }
 
 /// Adds to the time of a phase of the training thread: `wait` (nothing to train on: the replay server's limiter holds
-/// samples back, or self-play is slow), `train` (forward, backward, optimiser) or `publish` (copying the
-/// state for weights and checkpoints).
+/// samples back, or self-play is slow), `train` (forward, backward, optimiser) or `publish` (copying the state for
+/// weights and checkpoints).
 pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time of a part of the preparing threads, summed over them: `wait` (no samples have arrived), `prepare`
-/// (replaying positions, making targets) or `hand_over` (the training thread has enough batches).
+/// Adds to the time of a part of the preparing threads, summed over threads: `wait` (no samples have arrived),
+/// `prepare` (replaying positions, making targets) or `hand_over` (the training thread has enough batches).
 pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
@@ -80,14 +80,14 @@ pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTim
     }
 }
 
-/// Adds to the times of the parts of the phase `publish`; both are zero most of the time.
+/// Adds to the times for parts of phase `publish`; both are zero most of the time.
 pub(crate) fn held_up(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());
     }
 }
 
-/// Sets the number of learners in the group and the rank of this one; 0 and 0 while there is no group.
+/// Sets the number of learners in the group and the rank of this learner; 0 and 0 without a group.
 pub(crate) fn group(members: usize, rank: usize) {
     gauge!("zerofleet_learner_group_members").set(members as f64);
     gauge!("zerofleet_learner_group_rank").set(rank as f64);
@@ -98,12 +98,12 @@ pub(crate) fn reduced(time: Duration) {
     gauge!("zerofleet_learner_group_reduce_seconds_total").increment(time.as_secs_f64());
 }
 
-/// Counts a group that ended since a member was lost.
+/// Counts a group that dissolved because a member was lost.
 pub(crate) fn lost_group() {
     counter!("zerofleet_learner_groups_lost_total").increment(1);
 }
 
-/// Sets the device and precision of training, and the code that computes the steps.
+/// Sets device and precision of training, and the backend that computes the steps.
 pub(crate) fn device(device: String, precision: String, backend: String) {
     let labels = [("device", device), ("precision", precision), ("backend", backend)];
     gauge!("zerofleet_learner_device", &labels).set(1.0);
@@ -116,12 +116,12 @@ pub(crate) fn placed(placement: &[Placed]) {
     }
 }
 
-/// Sets K, the number of steps that each position is unrolled; 0 for AlphaZero.
+/// Sets K, the number of unrolled steps per position; 0 for AlphaZero.
 pub(crate) fn unroll_steps(steps: usize) {
     gauge!("zerofleet_learner_unroll_steps").set(steps as f64);
 }
 
-/// Sets the gauges of training progress: at the start, to the values at which the previous run of the process ended.
+/// Sets the gauges of training progress; at the start, to the final values in the previous run of the process.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);
@@ -133,14 +133,14 @@ pub(crate) fn trained_on(board: &str, steps: u64) {
     counter!("zerofleet_learner_board_steps_total", "board" => board.to_owned()).increment(steps);
 }
 
-/// Sets the losses of the newest step on a board beside that of `run.game`.
+/// Sets the losses of the latest step on a board other than the board of `run.game`.
 pub(crate) fn board_losses(board: &str, losses: &Losses) {
     for (part, loss) in [("total", losses.total), ("policy", losses.policy), ("value", losses.value)] {
         gauge!("zerofleet_learner_board_loss", "board" => board.to_owned(), "part" => part).set(loss);
     }
 }
 
-/// Sets the losses of the newest step, on several boards of the newest one on that of `run.game`.
+/// Sets the losses of the latest step; with several boards, of the latest step for `run.game`.
 pub(crate) fn losses(losses: &Losses) {
     let &Losses { total, policy, value, reward, consistency, chance, l2, .. } = losses;
     let parts = [
@@ -176,7 +176,7 @@ pub(crate) fn validated(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_validation_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Sets the number of servers and the number of those that are drawn from.
+/// Sets the number of replay servers and the number of servers to draw from.
 pub(crate) fn replay_servers(servers: usize, drawn_from: usize) {
     for (state, servers) in [("all", servers), ("drawn_from", drawn_from)] {
         gauge!("zerofleet_learner_replay_servers", "state" => state).set(servers as f64);
@@ -187,7 +187,7 @@ pub(crate) fn not_finite() {
     counter!("zerofleet_learner_not_finite_total").increment(1);
 }
 
-/// Sets n, the end of the support of categorical values, and registers the counters of their targets.
+/// Sets n, the end of the categorical support, and registers the counters of categorical targets.
 pub(crate) fn support(support: Option<usize>) {
     if let Some(support) = support {
         gauge!("zerofleet_learner_support").set(support as f64);
@@ -204,17 +204,17 @@ pub(crate) fn targets(range: &TargetRange) {
     gauge!("zerofleet_learner_target_magnitude_max").set(f64::from(f32::from_bits(before).max(largest)));
 }
 
-/// Counts a step that was skipped because its gradient overflowed under the scale of its loss.
+/// Counts a step that was skipped because the gradient overflowed under the loss scale.
 pub(crate) fn skipped_step() {
     counter!("zerofleet_learner_skipped_steps_total").increment(1);
 }
 
-/// Sets the scale of the loss in float16.
+/// Sets the loss scale in float16.
 pub(crate) fn loss_scale(scale: f64) {
     gauge!("zerofleet_learner_loss_scale").set(scale);
 }
 
-/// Sets the number of layers that an adaptive precision computes in float32.
+/// Sets the number of layers in float32 under an adaptive precision.
 pub(crate) fn layers_in_float32(layers: usize) {
     gauge!("zerofleet_learner_layers_in_float32").set(layers as f64);
 }

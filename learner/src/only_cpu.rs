@@ -1,4 +1,4 @@
-//! The device of a program that was built without libtorch, which is the CPU.
+//! The device of a program built without libtorch, which is the CPU.
 
 use inference::TrainingPrecision;
 use learner::config::{LearnerSection, Settings};
@@ -11,26 +11,26 @@ use weights::Architecture;
 
 use crate::backend::Chosen;
 
-/// Why this program uses no other device, and the command that builds one that does.
+/// The reason for using no other device, with the build command for libtorch.
 const WITHOUT_LIBTORCH: &str = "this program was built without libtorch: `cargo xtask train` builds it with libtorch for a \
                                 run that needs it, and `cargo build --release --package learner` always does";
 
-/// The device.
+/// The training device, without libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// The CPU.
+    /// The CPU, with kernels.
     Cpu,
 }
 
-/// Returns its name in a configuration.
+/// Returns the name of the device in a configuration.
 pub(crate) fn device_name(Device::Cpu: Device) -> String {
     CPU.to_owned()
 }
 
-/// Chooses the CPU, under `auto` in bfloat16 where the CPU multiplies it, else in float32.
+/// Chooses the CPU; under `auto` in bfloat16 if the CPU multiplies it, else in float32.
 ///
 /// # Errors
-/// [`ConfigError`] names the key whose value needs libtorch.
+/// [`ConfigError`] names the key with a value that needs libtorch.
 pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, ConfigError> {
     let cpu = Cpu::this();
     if let Some(Reason::Required { key, why }) = libtorch::why(settings, cpu) {
@@ -45,7 +45,7 @@ pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, Co
         TrainingPrecision::Auto => (cpu.automatic_precision(), "the kernels of the CPU train"),
     };
     let asked = settings.learner.precision;
-    // Nothing but speed asks for the rounding of `auto`.
+    // Under `auto`, lower precision only serves speed, so layers may return to float32.
     let is_adaptive =
         asked == TrainingPrecision::Adaptive || asked == TrainingPrecision::Auto && precision != Precision::F32;
     let description = format!("cpu (built without libtorch), {precision} ({reason})");

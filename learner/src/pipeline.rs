@@ -1,9 +1,9 @@
-//! Connects threads and tokio: samples arrive over a stream, are prepared on named threads and trained on by another;
+//! Connects threads and tokio: samples arrive over a stream, named threads prepare them, and another thread trains;
 //! reports of invalid trajectories are sent back. Every channel is bounded.
 //!
-//! The preparing threads take draws in turn, and the training thread takes their results in the same turn, so that
-//! batches keep the order of their draws. The random stream of a batch depends on the seed and the number of the draw
-//! alone: the number of threads changes no batch.
+//! The preparing threads take draws in turn, and the training thread takes the results in the same turn, so batches
+//! keep the order of draws. The random stream for a batch depends only on seed and draw number: the number of threads
+//! does not affect the batches.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,18 +32,17 @@ use targets::{Built, Rejected, Smoothing, Targets};
 use training::Examples;
 use weights::Model;
 
-/// Capacity of the queue of prepared batches of each preparing thread.
+/// Capacity of the queue of prepared batches from each preparing thread.
 const PREPARED_MAX: usize = 2;
-/// Capacity of the queue of batches for each preparing thread, in addition to the stream's own prefetch.
+/// Capacity of the batch queue for each preparing thread, in addition to the prefetch of the stream.
 const DRAWN_MAX: usize = 1;
-/// Capacity of the queue of reports; when it is full, reports are dropped, since the same trajectory will be drawn
-/// again.
+/// Capacity of the queue of reports. A full queue drops reports, since the same trajectory will be drawn again.
 const REPORTS_MAX: usize = 64;
 
 /// Mixed into the seed of the learner, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Returns the settings of draws of batches of segments of `1 + unroll_steps` steps; `seed` is that of the learner.
+/// Returns the settings for drawing batches of segments of `1 + unroll_steps` steps; `seed` is the learner's seed.
 pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
@@ -55,18 +54,18 @@ pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: 
     ShardedSettings { shard, seed: seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT }
 }
 
-/// The source of the batches of one board.
+/// The source of batches for one board.
 pub(crate) struct Source {
-    /// Its replay servers.
+    /// Replay servers of the board.
     pub(crate) servers: Servers,
     pub(crate) settings: ShardedSettings,
-    /// Takes out what is not trained on.
+    /// Separates samples that are not trained on.
     pub(crate) split: Split,
 }
 
-/// Draws batches of the boards of `sources` in `turns` until drained, and sends the replay servers the newest version.
-/// A board whose servers give no batch is waited for, since their rate limiters hold the ratio of samples to inserts of
-/// each board. Closes `drawn` on return.
+/// Draws batches for the boards of `sources` in `turns` until drained, and sends the latest version to the replay
+/// servers. Waits for a board without a batch from the servers, since rate limiters hold the ratio of samples to
+/// inserts of each board. Closes `drawn` on return.
 pub(crate) async fn draw(
     sources: Vec<Source>,
     mut turns: Turns,
@@ -103,7 +102,7 @@ pub(crate) async fn draw(
     }
 }
 
-/// The number of replay servers of all boards, and the number of them that are drawn from now.
+/// Returns the number of replay servers for all boards, and the number of servers to draw from now.
 fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
     boards.iter().fold([0, 0], |[servers, drawn_from], (sampler, _)| {
         let (more, more_drawn_from) = sampler.servers();
@@ -111,40 +110,40 @@ fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
     })
 }
 
-/// A batch as the servers gave it.
+/// A batch as received from the servers.
 pub(crate) struct Drawn {
-    /// The index of its board.
+    /// Index of the board.
     board: usize,
     batch: ShardedBatch,
-    /// The trace of its training step, which begins with the request for the batch.
+    /// The trace of the training step, which starts with the request for the batch.
     trace: Option<Span>,
 }
 
-/// The preparing threads and the ends of their channels.
+/// The preparing threads and the channels to and from them.
 pub(crate) struct Preparers {
-    /// One for each thread: draws go to them in turn.
+    /// One sender for each thread: draws go to the threads in turn.
     pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
     pub(crate) batches: Batches,
-    /// Takes reports of other threads, too.
+    /// Takes reports from other threads, too.
     pub(crate) reports: Reports,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
-/// The queue of reports of trajectories that break the rules, each with the server it came from.
+/// The queue of reports of trajectories that break the rules, each with the source server.
 pub(crate) type Reports = mpsc::Sender<(Server, Rejected)>;
 
-/// Prepared batches in the order of their draws.
+/// Prepared batches in the order of draws.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// One for each preparing thread; `None` stands for a batch without a valid sample.
+    /// One receiver for each preparing thread; `None` stands for a batch without a valid sample.
     threads: Vec<Receiver<Option<Prepared>>>,
-    /// The thread that has the next one.
+    /// The thread with the next batch.
     next: usize,
 }
 
 impl Batches {
-    /// Batches that were prepared already.
+    /// Returns a queue of already prepared batches.
     #[cfg(test)]
     pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
         let (sender, receiver) = crossbeam_channel::unbounded();
@@ -152,7 +151,7 @@ impl Batches {
         Self { threads: vec![receiver], next: 0 }
     }
 
-    /// Batches that a test prepares.
+    /// Returns a queue of batches that a test prepares.
     #[cfg(test)]
     pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
         Self { threads: vec![receiver], next: 0 }
@@ -161,7 +160,7 @@ impl Batches {
     /// Waits for the next batch.
     ///
     /// # Errors
-    /// A timeout; the end of all batches.
+    /// The timeout has elapsed, or there are no further batches.
     pub(crate) fn recv_timeout(&mut self, timeout: Duration) -> Result<Prepared, RecvTimeoutError> {
         loop {
             let received = self.threads[self.next].recv_timeout(timeout)?;
@@ -173,18 +172,18 @@ impl Batches {
     }
 }
 
-/// What batches are made of samples.
+/// The settings for making batches from samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchSettings {
     pub(crate) targets: Targets,
     pub(crate) smoothing: Smoothing,
-    /// The exponent of [`priorities::importance`].
+    /// Exponent of [`priorities::importance`].
     pub(crate) importance_exponent: f64,
-    /// The model of the network, which decides the range of its targets.
+    /// The model of the network, which determines the range of targets.
     pub(crate) model: Model,
 }
 
-/// What a preparing thread works with.
+/// The state of a preparing thread.
 #[derive(Debug, Clone)]
 struct Preparing {
     settings: BatchSettings,
@@ -192,8 +191,7 @@ struct Preparing {
     reports: Reports,
 }
 
-/// Starts `threads` threads that turn samples into training batches. `boards` are the rules of every board in the order
-/// of their indices.
+/// Starts `threads` threads that turn samples into training batches. `boards` are the rules of every board, by index.
 pub(crate) fn prepare<G: Game>(
     boards: &[G],
     settings: BatchSettings,
@@ -231,15 +229,15 @@ pub(crate) fn prepare<G: Game>(
     Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, reports, rejected, threads: handles })
 }
 
-/// The random numbers of the draw with this number.
+/// Returns the random numbers for the draw with this number.
 fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);
     rng
 }
 
-/// Makes the batch of a draw of the board with the rules `game`, and reports the trajectories that break them; `None`
-/// if no sample is valid.
+/// Makes the batch of a draw on the board with the rules `game`, and reports trajectories that break the rules;
+/// `None` if no sample is valid.
 fn batch<G: Game>(
     game: &G,
     preparing: &Preparing,
@@ -273,7 +271,7 @@ fn batch<G: Game>(
     Some(Prepared { examples, items, mean_version: mean_version(&samples), trace })
 }
 
-/// Counts a trajectory that breaks the rules, and queues the report to the server it came from.
+/// Counts a trajectory that breaks the rules, and queues the report to the source server.
 pub(crate) fn reject(rejected: Rejected, came_from: Option<&Server>, reports: &Reports) {
     metrics::rejected_trajectory();
     tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -283,7 +281,7 @@ pub(crate) fn reject(rejected: Rejected, came_from: Option<&Server>, reports: &R
     }
 }
 
-/// Reports refused trajectories to the servers they came from, so that they are never drawn again.
+/// Reports refused trajectories to the source servers, so that they are never drawn again.
 pub(crate) async fn report(mut rejected: mpsc::Receiver<(Server, Rejected)>) {
     while let Some((server, Rejected { trajectory, ply, reason })) = rejected.recv().await {
         if let Err(error) = proto::replay::report(&server.endpoint, trajectory, ply, &reason).await {

@@ -1,6 +1,6 @@
-//! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes
-//! importance weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority: the distance of the
-//! network's value of the position, which for MuZero is the first of an unrolled segment, from its target.
+//! Sends the value errors of trained positions to the source replay servers, as priorities, and computes importance
+//! weights: prioritised replay (Schaul et al. 2016). The priority is MuZero's |z − ν|: the distance between the
+//! network's value of the position and the target. For MuZero, the position is the first of an unrolled segment.
 //!
 //! The protocol does not state whether a table draws by priority: if no server uses priorities, sending pauses for a
 //! while.
@@ -16,37 +16,37 @@ use proto::replay::{Inspector, ItemPriority, MAIN_TABLE, PriorityUpdate, Updated
 use proto::servers::Server;
 use tokio::sync::mpsc;
 
-/// The lowest priority, that of a position without value error: it is still drawn occasionally.
+/// Lowest priority, for a position without value error: it is still drawn occasionally.
 const PRIORITY_MIN: f64 = 0.01;
-/// The pause before priorities are sent again to servers that use none: a table may be changed while it serves.
+/// Pause before priorities are sent again to servers that use none: a table may be changed while it serves.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Capacity of the queue of batches whose priorities are to be sent; when it is full, batches are dropped, since their
-/// positions will be drawn again.
+/// Capacity of the queue of batches with priorities to send. A full queue drops batches, since the positions will be
+/// drawn again.
 const WAITING_MAX: usize = 8;
 
-/// An item of a batch, and the server it came from.
+/// An item of a batch, and the source server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// The server it was drawn from.
+    /// The server that sent the sample.
     pub(crate) server: Server,
-    /// The trajectory it belongs to.
+    /// Trajectory of the item.
     pub(crate) trajectory: TrajectoryId,
-    /// Its ply.
+    /// Ply of the item within the trajectory.
     pub(crate) ply: usize,
 }
 
 impl Item {
-    /// The item of a sample, and the server it was drawn from.
+    /// Returns the item of a sample from `server`.
     pub(crate) fn of(sample: &Sample, server: &Server) -> Self {
         Self { server: server.clone(), trajectory: sample.segment.trajectory(), ply: sample.segment.ply() }
     }
 }
 
-/// Items in the order of a batch's rows, and the distances of their values from their targets: 0 to 2 in games scored
-/// by their outcome, any in environments with rewards.
+/// Items in row order of a batch, and the distances of values from targets: 0 to 2 in games scored by outcome, any in
+/// environments with rewards.
 type Errors = (Vec<Item>, Vec<f32>);
 
-/// The training and preparing threads' end of the queue of value errors.
+/// The sender of value errors, for training and preparing threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Priorities {
     errors: mpsc::Sender<Errors>,
@@ -54,12 +54,12 @@ pub(crate) struct Priorities {
     wanted: Arc<AtomicBool>,
 }
 
-/// Returns the weight of each sample: `(1 / N·p)^exponent` with N items in the table and p its probability, divided by
-/// the greatest of the batch.
+/// Returns the weight of each sample: `(1 / N·p)^exponent` with N items in the table and the probability p of the
+/// sample, divided by the greatest weight in the batch.
 pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;
-        // A sample of probability 0 cannot have been drawn; a weight that is not finite would corrupt the batch.
+        // A sample with probability 0 cannot have been drawn; a non-finite weight would corrupt the batch.
         if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
     };
     let weights: Vec<f64> = samples.iter().map(weight).collect();
@@ -68,8 +68,8 @@ pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
 }
 
 impl Priorities {
-    /// Creates the queue: the end that takes value errors, and the task that sends them to their servers until that
-    /// end is dropped.
+    /// Creates the queue: the sender of value errors, and the task that sends them to the servers until the sender is
+    /// dropped.
     pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
         let (errors, waiting) = mpsc::channel(WAITING_MAX);
         let wanted = Arc::new(AtomicBool::new(true));
@@ -91,7 +91,7 @@ impl Priorities {
 }
 
 async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
-    // A connection to each server that the last items came from.
+    // A connection to each server of the last items.
     let mut inspectors: BTreeMap<Server, Inspector> = BTreeMap::new();
     while let Some((items, errors)) = waiting.recv().await {
         let mut sum = UpdatedPriorities::default();
@@ -135,7 +135,7 @@ async fn update(
 fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPriority>> {
     let mut servers: BTreeMap<Server, Vec<ItemPriority>> = BTreeMap::new();
     for (Item { server, trajectory, ply }, &error) in items.into_iter().zip(errors) {
-        // A server refuses priorities that are not finite. An error that overflowed is the greatest there is.
+        // A server refuses non-finite priorities. An overflowed error is the greatest possible.
         let priority = f64::from(error).max(PRIORITY_MIN).min(f64::from(f32::MAX));
         servers.entry(server).or_default().push(ItemPriority { trajectory, ply, priority });
     }

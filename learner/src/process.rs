@@ -1,4 +1,4 @@
-//! The process from its configuration to its last checkpoint.
+//! The process from the configuration to the last checkpoint.
 
 use std::fs::File;
 use std::iter;
@@ -35,17 +35,17 @@ use learner::checkpoint::{Checkpoint, Checkpoints};
 use learner::config::{Config, LearnerSection, Settings};
 use learner::{NetworkSize, trainer_settings};
 
-/// The folder of checkpoints in the run directory, which the learner also locks.
+/// The directory of checkpoints in the run directory, which is also locked by the learner.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// The longest time that fetches in progress may continue after training has ended.
+/// Maximum time for fetches in progress after training has stopped.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
-/// Runs the learner until it is drained, then writes a last checkpoint.
+/// Runs the learner until drained, then writes a last checkpoint.
 ///
 /// # Errors
-/// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged
-/// checkpoints, a port in use.
+/// The configuration is out of range, the run directory cannot be written or is in use by another learner,
+/// checkpoints are damaged, or a port is in use.
 pub(crate) fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(async move {
         let settings = config.settings()?;
@@ -57,10 +57,10 @@ pub(crate) fn run(config: Config, context: service::Context) -> service::Body {
     })
 }
 
-/// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one
-/// version number to two sets of weights.
+/// Makes this process the only learner of a run directory. Two learners would remove each other's checkpoints and
+/// give one version number to two sets of weights.
 fn take(run: &Path) -> Result<File, DirectoryError> {
-    // The lock of the run directory itself is held by `zerofleet train`.
+    // `zerofleet train` holds the lock of the run directory itself.
     let directory = run.join(CHECKPOINTS);
     service::directory::writable(&directory)?;
     service::directory::lock(&directory)
@@ -79,7 +79,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
     let beats = context.health.heartbeat("train", STALLED_AFTER);
-    // The device is chosen before anything else of libtorch is used.
+    // The device is chosen before any other use of libtorch.
     let architecture = settings.architecture();
     let choose = {
         let (settings, architecture) = (settings.clone(), architecture.clone());
@@ -136,7 +136,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
 
     let readiness = context.readiness.clone();
     let publish = move |manifest, bytes| publish(&publisher, &newest, &versions, manifest, bytes);
-    // Training has its own thread from start to end, since tensors stay on one thread.
+    // Training has a separate thread from start to end, since tensors stay on one thread.
     beats.beat();
     let health = context.health.clone();
     let work = move || {
@@ -147,7 +147,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
         training.run(&mut batches, &|| stop.is_cancelled(), group, &health, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
-    // The training thread ends on drain or on an error; either way the other tasks are then stopped.
+    // The training thread stops on drain or on an error; either way the other tasks are then stopped.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
@@ -158,15 +158,15 @@ async fn train(settings: Settings, security: Security, context: service::Context
     }
     reports.abort();
     updates.abort();
-    // A client that keeps watching the health of this process must not prevent its exit.
+    // A client that keeps watching the health of this process must not prevent exit.
     if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
         server.context("join the server")?.context("serve weights")?;
     }
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
-/// Starts a validating thread for each board of the run, or none if no trajectories are held out. They evaluate nothing
-/// once `stop` returns true.
+/// Starts a validating thread for each board of the run, or none without held-out trajectories. The threads evaluate
+/// nothing once `stop` returns true.
 fn validate(
     settings: &Settings,
     games: &[AnyGame],
@@ -186,15 +186,15 @@ fn validate(
     settings.games().zip(games).map(start).collect()
 }
 
-/// Returns the sources of the batches of every board, of segments of `1 + steps` steps, in the order of their indices.
-/// `held_out` takes the samples for validation of each; it is empty without validation.
+/// Returns the sources of batches for every board, by index, with segments of `1 + steps` steps. `held_out` takes the
+/// validation samples of each board; it is empty without validation.
 fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, steps: usize) -> Vec<Source> {
     let replay = iter::once(&settings.replay).chain(settings.boards.iter().map(|board| &board.replay));
     let held_out = held_out.into_iter().map(Some).chain(iter::repeat_with(|| None));
     let LearnerSection { validation_share, batch_size, .. } = settings.learner;
     let source = |(board, ((game, replay), held_out)): (usize, ((&GameKind, &Endpoints), _))| {
-        // Servers of different boards are chosen by different numbers; the seed of the first board is that of a run on
-        // one.
+        // Servers for different boards are chosen by different random numbers; the seed of the first board equals the
+        // seed of a run on a single board.
         let seed = seed.wrapping_add((board as u64) << 32);
         Source {
             servers: Servers::resolved(replay),
@@ -205,7 +205,7 @@ fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, st
     settings.games().zip(replay).zip(held_out).enumerate().map(source).collect()
 }
 
-/// Serves a version to subscribers, sends its number to the replay servers as the newest, and has it validated. The
+/// Serves a version to subscribers, sends its number to the replay servers as the latest, and has it validated. The
 /// number of a version that cannot be served is not sent, so that it makes no trajectory stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions], manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
@@ -218,8 +218,8 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
     }
 }
 
-/// The most preparing threads that are started by themselves. One makes about a million positions of Connect Four per
-/// second (`zerofleet bench learner --parts live`); larger games, with more planes and longer trajectories, take more.
+/// Maximum default number of preparing threads. One thread makes about a million positions of Connect Four per second
+/// (`zerofleet bench learner --parts live`); larger games, with more planes and longer trajectories, take more time.
 const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of preparing threads: as configured, or by device and cores.
@@ -233,7 +233,7 @@ fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<Non
     (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS)
 }
 
-/// Restores the run, or begins a new one.
+/// Restores the run, or starts a new run.
 fn begin(
     settings: &Settings,
     device: &Chosen,
@@ -250,7 +250,7 @@ fn begin(
     tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     let device_name = device::device_name(device);
-    // Each learner of a group would decide by its own batch, and their states would differ.
+    // Each learner in a group would decide by a different batch, and states would diverge.
     let is_adaptive = is_adaptive && settings.group.is_empty();
     let trainer_settings = TrainerSettings { precision, is_adaptive, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
@@ -267,7 +267,7 @@ fn begin(
     let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
     tracing::info!("memory of training: {memory}");
     metrics::memory(&memory);
-    // An accelerator has memory of its own, for which libtorch divides batches.
+    // An accelerator has separate memory, for which libtorch divides batches.
     if device == Device::Cpu && settings.simulated_step.is_none() {
         memory::check(&memory, service::machine::memory_bytes(), &settings.learner)?;
     }
@@ -298,7 +298,7 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-/// The files of a checkpoint for a larger network, as every backend reads them.
+/// Returns the files of a checkpoint for a larger network, readable by every backend.
 fn grown(
     settings: &TrainerSettings,
     from: &Architecture,
@@ -307,7 +307,7 @@ fn grown(
     seed: u64,
 ) -> Result<Files, training::Error> {
     let [old, new] = [from, to].map(|architecture| settings.layers(architecture).map(|layers| layers.layout()));
-    // Moments are of float32 in files.
+    // Moments in files are float32.
     let state = State::read(&old?, settings.optimiser, MomentFormat::F32, files)?;
     growth::grow(from, to, &state, seed)?.files(&new?, settings.optimiser)
 }
@@ -333,7 +333,7 @@ mod tests {
         take(run.path()).unwrap();
     }
 
-    /// Restores the checkpoints of a folder in a run with this network, or begins a new training.
+    /// Restores the checkpoints of a directory in a run with this network, or starts a new training.
     fn begun(network: NetworkSection, grow: bool, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
         let mut config = Config { network, ..Config::default() };
         (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);

@@ -1,5 +1,5 @@
-//! The published versions of a run on disk. `play` and `eval` read them, and they ensure that a version number never
-//! names two different sets of bytes, even after a crash.
+//! The published versions of a run on disk, read by `play` and `eval`. They ensure that a version number never names
+//! two different sets of bytes, even after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,10 @@ use anyhow::Context;
 use service::directory::{if_exists, replace, sync, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
-/// The file with the highest number that may have been given to weights, by this learner or in its group.
+/// The file with the highest version number that may have been given to weights, by this learner or a group.
 const NOTED: &str = "noted";
 
-/// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
-/// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`. A version with a file
+/// The directory of published versions: `v000012.safetensors` and the manifest `v000012.json`. A version with a file
 /// `v000012.pinned` is never removed.
 #[derive(Debug, Clone)]
 pub struct Published {
@@ -20,28 +19,28 @@ pub struct Published {
     kept: usize,
 }
 
-/// The extension of the file that keeps a version.
+/// Extension of the file that pins a version.
 const PINNED: &str = "pinned";
 
 impl Published {
-    /// The versions in `directory`, of which the newest `kept` stay (at least one).
+    /// Returns the versions in `directory`, with the latest `kept` to keep (at least one).
     #[must_use]
     pub fn new(directory: PathBuf, kept: usize) -> Self {
         Self { directory, kept: kept.max(1) }
     }
 
-    /// The versions of the run in the directory `run`.
+    /// Returns the versions of the run in the directory `run`.
     #[must_use]
     pub fn of_run(run: &Path, kept: usize) -> Self {
         Self::new(run.join("weights"), kept)
     }
 
-    /// Writes a version and removes the oldest beyond those kept. The manifest is written last: without it the version
-    /// does not exist.
+    /// Writes a version and removes the oldest beyond the kept versions. The manifest is written last: without a
+    /// manifest the version does not exist.
     ///
     /// # Errors
-    /// If the version cannot be written; the error names the path. Old versions that cannot be removed are logged, and
-    /// removed with a later one.
+    /// The version cannot be written; the error names the path. Old versions that cannot be removed are logged, and
+    /// removed with a later version.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
@@ -56,10 +55,10 @@ impl Published {
         Ok(())
     }
 
-    /// Returns the newest version whose bytes match the digest of its manifest, if any.
+    /// Returns the latest version with bytes that match the digest in the manifest, if any.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// The directory cannot be read.
     pub fn newest(&self) -> anyhow::Result<Option<(Manifest, Vec<u8>)>> {
         for version in self.versions()?.into_iter().rev() {
             match self.read(version) {
@@ -70,19 +69,19 @@ impl Published {
         Ok(None)
     }
 
-    /// Returns the number of the next version, which is greater than every number given before.
+    /// Returns the number of the next version, greater than every number given before.
     ///
     /// # Errors
-    /// If the directory cannot be read, or no number is left.
+    /// The directory cannot be read, or no number is left.
     pub fn next_version(&self) -> anyhow::Result<WeightsVersion> {
         let next = self.newest_number()?.checked_add(1);
         next.map(WeightsVersion).with_context(|| format!("no number is left in {}", self.directory.display()))
     }
 
-    /// Returns the highest number that may have been given to weights; 0 if none has.
+    /// Returns the highest number that may have been given to weights; 0 for none.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// The directory cannot be read.
     pub fn newest_number(&self) -> anyhow::Result<u64> {
         let path = self.directory.join(NOTED);
         let noted = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
@@ -97,17 +96,17 @@ impl Published {
     /// Notes that a number may be given to weights, so that it is not given again after a crash.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The number cannot be written.
     pub fn note(&self, version: WeightsVersion) -> anyhow::Result<()> {
         let failed = || format!("note the number {version} in {}", self.directory.display());
         fs::create_dir_all(&self.directory).with_context(failed)?;
         replace(&self.directory.join(NOTED), version.0.to_string().as_bytes()).with_context(failed)
     }
 
-    /// Returns a kept version, whose bytes match the digest of its manifest.
+    /// Returns a kept version, and checks the bytes against the digest in the manifest.
     ///
     /// # Errors
-    /// If a file cannot be read, or is not the one that was written.
+    /// A file cannot be read, or is not the written file.
     pub fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
         let manifest = self.manifest(version)?;
         let path = self.path(version, "safetensors");
@@ -120,16 +119,16 @@ impl Published {
         Ok((manifest, bytes))
     }
 
-    /// Returns the manifest of a kept version, without a check of its bytes.
+    /// Returns the manifest of a kept version, without checking the bytes.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no manifest.
+    /// The file cannot be read, or is not a manifest.
     pub fn manifest(&self, version: WeightsVersion) -> anyhow::Result<Manifest> {
         let path = self.manifest_path(version);
         serde_json::from_slice(&read(&path)?).with_context(|| format!("parse {}", path.display()))
     }
 
-    /// Returns the path of the manifest of a version.
+    /// Returns the manifest path of a version.
     #[must_use]
     pub fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
         self.path(version, "json")
@@ -138,7 +137,7 @@ impl Published {
     /// Returns every version with a manifest, ascending.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// The directory cannot be read.
     pub fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
         let failed = || format!("list {}", self.directory.display());
         let entries = if_exists(fs::read_dir(&self.directory)).with_context(failed)?;
@@ -152,15 +151,15 @@ impl Published {
         Ok(versions)
     }
 
-    /// Keeps every trained version for ever, because a network that begins anew is about to publish versions of its
-    /// own. Returns the newest of them, if there is one.
+    /// Keeps every trained version forever, because a newly initialised network is about to publish versions. Returns
+    /// the latest of the pinned versions, if there is one.
     ///
     /// # Errors
-    /// If the directory cannot be read or changed.
+    /// The directory cannot be read or changed.
     pub fn pin_trained(&self) -> anyhow::Result<Option<WeightsVersion>> {
         let mut newest = None;
         for version in self.versions()? {
-            // A version whose manifest is damaged may be trained as well.
+            // A version with a damaged manifest may be trained as well.
             if self.manifest(version).is_ok_and(|manifest| manifest.training_step == 0) {
                 continue;
             }
@@ -178,7 +177,7 @@ impl Published {
         versions.retain(|version| !self.path(*version, PINNED).exists());
         let excess = versions.len().saturating_sub(self.kept);
         for &version in &versions[..excess] {
-            // A crash, or an operator, may have removed a part of it.
+            // A crash, or an operator, may have removed a part of the version.
             for path in ["json", "safetensors"].map(|extension| self.path(version, extension)) {
                 if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
             }
@@ -296,7 +295,7 @@ mod tests {
         fs::remove_file(published.path(WeightsVersion(1), "safetensors")).unwrap();
         published.write(&manifest(3, b"3"), b"3").unwrap();
         assert_eq!(published.versions().unwrap(), [2, 3].map(WeightsVersion));
-        // A directory in its place cannot be removed as a file.
+        // A directory in place of the file cannot be removed as a file.
         fs::remove_file(published.path(WeightsVersion(2), "safetensors")).unwrap();
         fs::create_dir(published.path(WeightsVersion(2), "safetensors")).unwrap();
         published.write(&manifest(4, b"4"), b"4").unwrap();

@@ -1,5 +1,5 @@
-//! TensorBoard's event files of the learner: those of publications in `learner/` of the run directory, those of
-//! validation in `validation/`, with the same tags, so that their curves share diagrams.
+//! TensorBoard event files of the learner: publications in `learner/` of the run directory, validation in
+//! `validation/`, with the same tags, so that the curves share diagrams.
 
 use std::time::SystemTime;
 
@@ -12,35 +12,36 @@ use weights::Architecture;
 use crate::validation::Measures;
 use learner::config::Settings;
 
-/// The event file of one thread. A failed write is logged when it begins, and never ends the training.
+/// The event file of one thread. Failed writes are logged once for a series, and never stop the training.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// `None` if the run writes none.
+    /// `None` if the run writes no event files.
     file: Option<EventFile>,
-    /// The name of the run and its settings, which the first event holds.
+    /// Name and settings of the run, for the first event.
     first: Option<(String, Value)>,
     has_failed: bool,
 }
 
-/// What the training thread knows at a publication.
+/// The training state at a publication.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AtPublication {
-    /// The losses of the newest step; `None` before the first.
+    /// Losses of the latest step; `None` before the first.
     pub(crate) losses: Option<Losses>,
-    /// Of the next step.
+    /// Learning rate of the next step.
     pub(crate) learning_rate: f64,
-    /// Positions trained on.
+    /// Number of positions trained on.
     pub(crate) positions: u64,
-    /// Mean policy lag of the samples of the newest step.
+    /// Mean policy lag of the samples in the latest step.
     pub(crate) sample_version_lag: f64,
-    /// Whether this publication has histograms.
+    /// True if this publication has histograms.
     pub(crate) has_histograms: bool,
-    /// The gradient of a step since the publication before, `[P]` in the order of the layout.
+    /// The gradient of a step since the previous publication, `[P]` in layout order.
     pub(crate) gradient: Option<Vec<f32>>,
 }
 
 impl Records {
-    /// The records of publications, with the settings of the run, which begins or goes on after `training_step`.
+    /// Returns the records of publications, with the settings of a run that starts or continues after
+    /// `training_step`.
     pub(crate) fn of_publications(settings: &Settings, training_step: u64) -> Self {
         let Settings { run, network, learner, .. } = settings;
         let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -50,8 +51,8 @@ impl Records {
         Self { file, first: Some((name, sections)), has_failed: false }
     }
 
-    /// The records of validation on a board: those of `run.game` are in `validation/`, those of another board in a
-    /// folder with its name, such as `validation-go-7/`.
+    /// Returns the records of validation on a board: in `validation/` for `run.game`, in a named directory such as
+    /// `validation-go-7/` for another board.
     pub(crate) fn of_validation(settings: &Settings, board: &GameKind) -> Self {
         if *board == settings.game {
             return Self::new(settings, "validation");
@@ -64,7 +65,7 @@ impl Records {
         Self { file: settings.learner.event_files.then(file), first: None, has_failed: false }
     }
 
-    /// Appends an event of this step.
+    /// Appends an event at training step `step`.
     pub(crate) fn append(&mut self, step: u64, summary: impl FnOnce() -> Summary) {
         let Some(file) = &mut self.file else { return };
         let unix_seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64());
@@ -83,7 +84,7 @@ impl Records {
     }
 }
 
-/// The numbers of a publication.
+/// Returns the scalars of a publication.
 pub(crate) fn scalars(at: &AtPublication) -> Summary {
     let &AtPublication { ref losses, learning_rate, positions, sample_version_lag, .. } = at;
     let mut summary = Summary::new()
@@ -106,7 +107,7 @@ pub(crate) fn scalars(at: &AtPublication) -> Summary {
 /// Adds histograms of the published weights and of a gradient, for each tensor.
 ///
 /// # Errors
-/// Weights that are not those of the network.
+/// The weights do not fit the network.
 pub(crate) fn histograms(
     mut summary: Summary,
     layers: &ModelLayers,
@@ -131,7 +132,7 @@ fn of_tensors(mut summary: Summary, what: &str, layout: &Layout, numbers: &[f32]
     summary
 }
 
-/// The measures of a version on held-out trajectories, with the tags of training where they are comparable.
+/// Returns the measures of a version on held-out trajectories, with the tags of training for comparable measures.
 pub(crate) fn validation(measures: &Measures) -> Summary {
     let mut summary = Summary::new()
         .scalar("loss/policy", measures.policy_loss)
@@ -147,7 +148,7 @@ pub(crate) fn validation(measures: &Measures) -> Summary {
     }
 }
 
-/// The layers of the network that a run trains, with the heads of training alone.
+/// Returns the layers of the trained network, including heads for training only.
 pub(crate) fn layers(settings: &Settings, architecture: &Architecture) -> Result<ModelLayers, training::Error> {
     learner::trainer_settings(&settings.learner).layers(architecture)
 }

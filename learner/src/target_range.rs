@@ -1,5 +1,5 @@
-//! Compares the values and rewards of training targets with the support of the categorical heads that learn them:
-//! beyond its ends all numbers are the same to a network, which then learns nothing from them.
+//! Compares values and rewards of training targets with the support of the categorical heads: beyond the ends, a
+//! network cannot distinguish values, and learns nothing from them.
 //!
 //! Start with [`TargetRange::of`].
 
@@ -11,16 +11,16 @@ use weights::Model;
 /// The categorical targets of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct TargetRange {
-    /// The number of targets that have a weight.
+    /// Number of targets with a weight.
     pub(crate) targets: u64,
-    /// The number of those that lie beyond the ends of the support.
+    /// Number of weighted targets beyond the ends of the support.
     pub(crate) beyond: u64,
-    /// The greatest magnitude of a target, before the transform.
+    /// Greatest magnitude of a target, before the transform.
     pub(crate) largest: f32,
 }
 
 impl TargetRange {
-    /// Returns the range of a batch for a network of `model`; `None` where values are not categorical.
+    /// Returns the range of a batch for a network of `model`; `None` if values are not categorical.
     pub(crate) fn of(examples: &Examples, model: Model) -> Option<Self> {
         let Examples::Unrolled(batch) = examples else { return None };
         let end = inverse_transform(model.support()? as f64) as f32;
@@ -31,7 +31,7 @@ impl TargetRange {
         for (rewards, weights) in rows(batch) {
             let mut sum = 0.0;
             for (step, (reward, weight)) in rewards.iter().zip(weights).enumerate() {
-                // A value prefix is the sum of the rewards since the memory was last empty.
+                // A value prefix is the sum of rewards since the memory was last empty.
                 let is_kept = has_prefix && step % PREFIX_HORIZON != 0;
                 sum = if is_kept { sum + reward } else { *reward };
                 if *weight > 0.0 {
@@ -49,7 +49,8 @@ impl TargetRange {
     }
 }
 
-/// The rewards of each position, `[K]`, with the weights of the states that their actions are taken in, `[K + 1]`.
+/// Returns the rewards of each position, `[K]`, and the weights of the states in which the actions are taken,
+/// `[K + 1]`.
 fn rows(batch: &UnrolledBatch) -> impl Iterator<Item = (&[f32], &[f32])> {
     let steps = batch.unroll_steps;
     batch.rewards.chunks(steps.max(1)).zip(batch.value_weights.chunks(steps + 1))

@@ -1,9 +1,9 @@
-//! The trait [`Trainer`]: a backend that takes training steps, one queued ahead of the other, and copies its state.
+//! The trait [`Trainer`]: a backend that takes training steps, with steps queued in advance, and copies the state.
 //!
-//! Everything else of the learner depends on the backend through this file alone, except the choice of the
-//! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; its
-//! [`Snapshot`]s are read by another one. [`training_cpu::Trainer`] is the backend of the kernels of the CPU; with
-//! the feature `torch` there is that of libtorch, too.
+//! The rest of the learner depends on the backend through this file alone, except for the choice of the
+//! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; another
+//! thread reads the [`Snapshot`]s. [`training_cpu::Trainer`] is the backend with CPU kernels; the feature `torch`
+//! adds the libtorch backend.
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -29,60 +29,62 @@ use weights::Architecture;
 #[cfg(not(feature = "torch"))]
 pub(crate) use self::no_device::DeviceContribution;
 
-/// The files of a checkpoint by name.
+/// Files of a checkpoint, by name.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
 
-/// Trains one network: its weights, their average, the optimiser, the position in the schedule.
+/// Trains one network: the weights, the weight average, the optimiser, and the position in the schedule.
 ///
-/// The contract: results are collected in the order in which steps were queued; a step that is not finite changes
-/// nothing, not even for a step that was queued after it; a restored trainer goes on as if it had not stopped; trainers
-/// of the same state that apply the same mean have the same state again.
+/// The contract: results are collected in queue order; a non-finite step changes nothing, not even for a step queued
+/// later; a restored trainer continues as if it had not stopped; trainers with equal states that apply the same mean
+/// have equal states again.
 pub(crate) trait Trainer {
-    /// Adds another board of the game, whose batches have the returned index.
+    /// Adds another board of the game; returns the index of the board in batches.
     ///
     /// # Errors
-    /// An architecture that is not that of the network on another board, or on one that is there already, and a network
-    /// with a tensor that depends on the board; nothing is added then.
+    /// The architecture differs in more than the board, the board is already present, or a tensor of the network
+    /// depends on the board; nothing is added then.
     fn add_board(&mut self, architecture: &Architecture) -> anyhow::Result<usize>;
 
-    /// Gives a training step to the device, and measures its parts with `clock`.
+    /// Queues a training step on the device, and measures the parts with `clock`.
     ///
     /// # Errors
-    /// A batch that does not fit the network on its board, or is of none; a device that fails. Nothing is queued then.
+    /// The batch does not fit the network on the batch's board, the board is unknown, or the device fails. Nothing is
+    /// queued then.
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()>;
 
-    /// Queues a step as [`queue`](Self::queue) does that computes nothing and changes no weights.
+    /// Queues a step as [`queue`](Self::queue) does, without computation or a change of weights.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The errors of [`queue`](Self::queue).
     fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()>;
 
-    /// Waits for the oldest queued step and returns its results.
+    /// Waits for the oldest queued step and returns the results.
     ///
     /// # Errors
     /// No step is queued; the device fails.
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
 
-    /// Computes what a batch adds to a step of several learners, and changes nothing. No step may be queued.
+    /// Computes the contribution of a batch to a step of several learners, and changes nothing. No step may be
+    /// queued.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The errors of [`queue`](Self::queue).
     fn contribute(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed>;
 
     /// Returns the contribution of a learner without a batch.
     fn no_contribution(&self) -> Contribution;
 
-    /// Takes the step whose contribution is the mean over learners. No step may be queued.
+    /// Takes the step for `mean`, the mean contribution over learners. No step may be queued.
     ///
     /// # Errors
     /// The device fails.
     fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
 
-    /// As [`contribute`](Self::contribute), without a batch as [`no_contribution`](Self::no_contribution), but leaves
-    /// the contribution in the memory of its device, followed by the numbers `beside`.
+    /// Computes a contribution like [`contribute`](Self::contribute), or without a batch like
+    /// [`no_contribution`](Self::no_contribution), but leaves it in device memory, followed by the values `beside`.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue); this backend computes on the host.
+    /// The errors of [`queue`](Self::queue); this backend computes on the host.
     fn contribute_on_device(
         &mut self,
         _examples: Option<&Examples>,
@@ -92,7 +94,7 @@ pub(crate) trait Trainer {
         anyhow::bail!("this backend of training computes on the host")
     }
 
-    /// As [`apply`](Self::apply), for a mean in the memory of the device.
+    /// Takes the step like [`apply`](Self::apply), for a mean in device memory.
     ///
     /// # Errors
     /// The device fails; this backend computes on the host.
@@ -104,52 +106,53 @@ pub(crate) trait Trainer {
         anyhow::bail!("this backend of training computes on the host")
     }
 
-    /// Returns the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, before one is taken.
+    /// Returns the memory for steps of `batch` positions, unrolled over `unroll_steps` steps, before any step.
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory;
 
-    /// Returns the number of steps to leave queued, so that the device always has work.
+    /// Returns the number of steps to keep queued, so that the device always has work.
     fn queue_depth(&self) -> usize;
 
-    /// Returns the number of micro-batches of the newest step.
+    /// Returns the number of micro-batches in the latest step.
     fn micro_batches(&self) -> usize;
 
-    /// Sets the position in the schedule of the learning rate: 0 at the start, 1 at the end.
+    /// Sets the position in the learning rate schedule: 0 at the start, 1 at the end.
     fn set_progress(&mut self, progress: f64);
 
-    /// Returns the number of applied steps that were collected.
+    /// Returns the number of applied and collected steps.
     fn step_count(&self) -> u64;
 
     /// Returns the learning rate of the next step.
     fn learning_rate(&self) -> f64;
 
-    /// Returns the scale of the loss of the newest collected step; `None` before it, and in a precision without one.
+    /// Returns the loss scale of the latest collected step; `None` before the first, and in a precision without loss
+    /// scaling.
     fn loss_scale(&self) -> Option<f64>;
 
-    /// Returns the layers that went back to float32, each with the relative error of its gradient that was too large.
+    /// Returns the layers that returned to float32, each with the excessive relative error of the gradient.
     fn float32_layers(&self) -> &BTreeMap<String, f64>;
 
-    /// Has the next queued step keep its gradient.
+    /// Makes the next queued step keep the gradient.
     fn keep_gradient(&mut self);
 
-    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    /// Takes the gradient kept by a step, before clipping, `[P]` in layout order; `None` if there is none.
     ///
     /// # Errors
     /// The device cannot be read.
     fn take_gradient(&mut self) -> anyhow::Result<Option<Vec<f32>>>;
 
-    /// Copies the state. Queued steps must be collected before.
+    /// Copies the state. Queued steps must be collected first.
     ///
     /// # Errors
-    /// Too little memory for the copy, a device that fails.
+    /// There is too little memory for the copy, or the device fails.
     fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>>;
 
-    /// Goes back to the state of a checkpoint; queued steps are dropped.
+    /// Restores the state of a checkpoint; queued steps are dropped.
     ///
     /// # Errors
-    /// Missing files, and files that do not fit the network; the trainer is then unchanged.
+    /// Files are missing or do not fit the network; the trainer is then unchanged.
     fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()>;
 
-    /// Returns the devices of the kinds of tensors.
+    /// Returns the devices of all kinds of tensors.
     fn placement(&self) -> Vec<Placed>;
 }
 
@@ -160,20 +163,20 @@ pub(crate) enum Collected {
     Trained(Trained),
     /// The step changed nothing.
     NotFinite {
-        /// The quantity that was not finite, in words.
+        /// Name of the non-finite quantity.
         quantity: &'static str,
     },
-    /// The step changed nothing but the scale of the loss, which was too large for its gradient.
+    /// The step changed nothing but the loss scale, which was too large for the gradient.
     #[cfg_attr(not(any(test, feature = "torch")), expect(dead_code, reason = "kernels of the CPU scale no loss"))]
     Skipped {
-        /// The scale of its loss.
+        /// Loss scale of the skipped step.
         loss_scale: f64,
     },
 }
 
-/// A copy of a trainer's state at one step.
+/// A copy of the trainer's state at one step.
 pub(crate) trait Snapshot: Send + std::fmt::Debug {
-    /// Returns the averaged weights as actors load them.
+    /// Returns the averaged weights in the format for actors.
     ///
     /// # Errors
     /// The device cannot be read.
@@ -186,16 +189,16 @@ pub(crate) trait Snapshot: Send + std::fmt::Debug {
     fn files(&self) -> anyhow::Result<Files>;
 }
 
-/// The device on which tensors of one kind are.
+/// The device of one kind of tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// The kind of tensors: `parameters`, `batch`.
+    /// Kind of tensors: `parameters`, `batch`.
     pub(crate) what: &'static str,
-    /// The name of the device: `cpu`, `cuda:1`.
+    /// Name of the device: `cpu`, `cuda:1`.
     pub(crate) device: String,
 }
 
-/// The results of a step of the kernels.
+/// Converts the result of a kernel step.
 fn collected(trained: Result<Trained, training_cpu::Error>) -> anyhow::Result<Collected> {
     match trained {
         Ok(trained) => Ok(Collected::Trained(trained)),
@@ -240,7 +243,7 @@ impl Trainer for training_cpu::Trainer {
     }
 
     fn queue_depth(&self) -> usize {
-        // A step is computed when it is queued.
+        // Queuing computes the step.
         0
     }
 
@@ -261,7 +264,7 @@ impl Trainer for training_cpu::Trainer {
     }
 
     fn loss_scale(&self) -> Option<f64> {
-        // No path has products of float16.
+        // No path multiplies in float16.
         None
     }
 

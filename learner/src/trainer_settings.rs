@@ -2,7 +2,7 @@ use training::{Decay, Optimiser, TrainerSettings};
 
 use crate::config::{DecayKind, LearnerSection, OptimiserKind};
 
-/// Returns the settings of training steps in the section `[learner]`, in the default precision.
+/// Returns the settings of training steps from the section `[learner]`, in the default precision.
 #[must_use]
 pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
     }
 
-    /// The expectation names every field, so that a new one fails to compile here.
+    /// The expected value names every field, so that a new field fails to compile here.
     #[test]
     fn every_key_of_training_steps_reaches_the_trainer() {
         let section = LearnerSection {

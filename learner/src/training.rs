@@ -1,9 +1,9 @@
-//! The training thread, which takes one step per batch and periodically has weights published and checkpoints written.
+//! The training thread: takes one step per batch, and periodically has weights published and checkpoints written.
 //!
-//! It owns the trainer and everything that changes with a step. It does not use tokio: batches come over bounded
-//! channels and published versions are passed to a callback. On an accelerator the results of a step are read while
-//! the next one is computed; [`crate::writer`] writes files meanwhile. Before a copy of the state is made, all queued
-//! steps are collected, so that its step is known.
+//! The thread owns the trainer and everything that changes with a step. It does not use tokio: batches arrive over
+//! bounded channels and published versions are passed to a callback. On an accelerator, the results of a step are
+//! read during the next step; [`crate::writer`] writes files meanwhile. Before a copy of the state is made, all
+//! queued steps are collected, so that the training step of the copy is known.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -32,84 +32,84 @@ mod together;
 /// A batch ready to train on.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// The data of its tensors.
+    /// Input tensors and targets.
     pub(crate) examples: Examples,
-    /// The items of its rows; empty where value errors are not used.
+    /// The items of the rows; empty if value errors are not used.
     pub(crate) items: Vec<Item>,
-    /// The mean of the weights versions that searched its positions.
+    /// Mean of the weights versions that searched the positions.
     pub(crate) mean_version: f64,
-    /// The trace that it is part of, which ends with its step.
+    /// The trace of the batch, which ends with the step.
     pub(crate) trace: Option<Span>,
 }
 
-/// The training thread's state.
+/// State of the training thread.
 pub(crate) struct Training {
     trainer: Box<dyn Trainer>,
     architecture: Architecture,
     checkpoints: Checkpoints,
     settings: Settings,
     priorities: Priorities,
-    /// The names of the boards by index.
+    /// Names of the boards, by index.
     boards: Vec<String>,
     positions: u64,
-    /// The duration of earlier runs of the process, in seconds.
+    /// Duration of earlier runs of the process, in seconds.
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
-    /// The step of the newest publication and checkpoint: neither is made twice for one step.
+    /// Step of the latest publication and checkpoint: neither is repeated for one step.
     published_step: Option<u64>,
     checkpoint_step: Option<u64>,
-    /// Batches in a row whose loss was not finite.
+    /// Number of consecutive batches with a non-finite loss.
     not_finite: u32,
-    /// Whether a checkpoint was restored after them.
+    /// True if a checkpoint was restored after such batches.
     is_restored: bool,
-    /// The layers in float32 that were reported.
+    /// The reported layers in float32.
     float32_layers: BTreeSet<String>,
     micro_batches: usize,
-    /// The number of steps that stay queued while the next batch is awaited.
+    /// Number of steps that stay queued while waiting for the next batch.
     queue_depth: usize,
-    /// Steps that the trainer has queued, oldest first.
+    /// Steps queued by the trainer, oldest first.
     pending: VecDeque<Pending>,
-    /// The trace of the step collected last, until it is known whether its weights are published.
+    /// Trace of the last collected step, until it is known whether this step is published.
     trace: Option<Span>,
-    /// The losses of the last step on the board of `run.game`, and the policy lag of the samples of the last step.
+    /// Losses of the last step on the board of `run.game`; policy lag in the last step.
     losses: Option<Losses>,
     sample_version_lag: f64,
-    /// Publications of this process.
+    /// Number of publications by this process.
     publications: u64,
 }
 
-/// What is known of a step before its results are read.
+/// The known facts about a step before the results are read.
 struct Pending {
-    /// The index of the board of this learner's batch; `None` without a batch.
+    /// Board index of this learner's batch; `None` without a batch.
     board: Option<usize>,
     items: Vec<Item>,
     positions: usize,
     mean_version: f64,
     trace: Option<Span>,
     begun: Instant,
-    /// The time at which a simulated step ends.
+    /// End time of a simulated step.
     ends: Option<Instant>,
 }
 
-/// The state that a run continues from.
+/// The state from which a run starts or continues.
 pub(crate) struct Start {
     /// The trainer, new or restored.
     pub(crate) trainer: Box<dyn Trainer>,
-    /// Its network.
+    /// Architecture of the trainer's network.
     pub(crate) architecture: Architecture,
-    /// The checkpoint's progress; `None` for a new run.
+    /// Progress of the checkpoint; `None` for a new run.
     pub(crate) progress: Option<Progress>,
 }
 
-/// The training or the writing thread has stalled if a step or a file takes this long: steps of large networks on few
-/// cores and checkpoints on slow disks take minutes.
+/// Duration of a step or file write after which the training or writing thread counts as stalled: steps of large
+/// networks on few cores and checkpoints on slow disks take minutes.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(600);
 
-/// The time that the thread waits for a batch before it checks whether something else is due.
+/// Time to wait for a batch before the thread checks for other due work.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The number of consecutive batches without a finite loss after which the last checkpoint is restored.
+/// Number of consecutive batches with a non-finite loss after which the last checkpoint is restored.
 const NOT_FINITE_MAX: u32 = 3;
 
 impl Training {
@@ -145,12 +145,12 @@ impl Training {
         }
     }
 
-    /// Publishes the current weights, then trains until `batches` ends or `stop` returns true; ends with a checkpoint.
-    /// `publish` is called with every new version, on the writing thread. Trains with other learners if there is a
-    /// `group`.
+    /// Publishes the current weights, then trains until `batches` ends or `stop` returns true, then writes a
+    /// checkpoint. `publish` is called with every new version, on the writing thread. Trains with other learners if
+    /// there is a `group`.
     ///
     /// # Errors
-    /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
+    /// The first version, the last version or the last checkpoint cannot be written, or the trainer fails.
     pub(crate) fn run(
         mut self,
         batches: &mut Batches,
@@ -183,7 +183,7 @@ impl Training {
                 writer.work(&jobs, &written);
             };
             std::thread::Builder::new().name("write".into()).spawn_scoped(scope, work).context("start a thread")?;
-            // It ends when `writing` is dropped, at the latest with the end of this call.
+            // The thread stops when `writing` is dropped, at the latest at the end of this call.
             match group {
                 None => self.train(batches, stop, writing),
                 Some(group) => self.train_together(group, batches, stop, writing),
@@ -255,7 +255,7 @@ impl Training {
         Ok(())
     }
 
-    /// Returns whether the weights after this step may be published: all, unless publication is by steps.
+    /// Returns true if the weights after this step may be published: always, unless publication is by steps.
     fn is_boundary(&self, step: u64) -> bool {
         let interval = self.settings.learner.publish_interval_steps;
         interval == 0 || step.is_multiple_of(interval)
@@ -265,7 +265,7 @@ impl Training {
         metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
     }
 
-    /// Queues a step, and collects those that the device need not have queued.
+    /// Queues a step, and collects the steps beyond the queue depth.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
         let Prepared { examples, items, mean_version, trace } = prepared;
@@ -277,7 +277,7 @@ impl Training {
         };
         queued.context("train")?;
         self.report_micro_batches();
-        // A device takes up a step when it has finished the one before.
+        // A device starts a step after finishing the previous one.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
         let (board, positions) = (Some(examples.board()), examples.positions());
@@ -305,7 +305,7 @@ impl Training {
         self.take(pending, collected, writing)
     }
 
-    /// Takes note of the results of a step.
+    /// Records the results of a step.
     fn take(&mut self, pending: Pending, collected: Collected, writing: &mut Writing) -> anyhow::Result<()> {
         self.end_trace();
         self.trace = pending.trace;
@@ -325,7 +325,7 @@ impl Training {
             metrics::trained_on(board, 1);
         }
         self.report_progress();
-        // Losses of different boards are not comparable: those of the run are those of its first board.
+        // Losses of different boards are not comparable: the run's losses come from the first board.
         match pending.board.filter(|&board| board > 0).and_then(|board| self.boards.get(board)) {
             Some(board) => metrics::board_losses(board, &losses),
             None => {
@@ -351,7 +351,7 @@ impl Training {
         }
     }
 
-    /// Reports a change of the number of micro-batches: the device ran out of memory for a batch.
+    /// Reports an increased number of micro-batches: the device ran out of memory for a batch.
     fn report_micro_batches(&mut self) {
         let now = self.trainer.micro_batches();
         metrics::micro_batches(now);
@@ -364,7 +364,7 @@ impl Training {
         self.micro_batches = now;
     }
 
-    /// Reports the scale of the loss, and the layers that went back to float32 since the last report.
+    /// Reports the loss scale, and the layers that returned to float32 since the last report.
     fn report_precision(&mut self) {
         if let Some(scale) = self.trainer.loss_scale() {
             metrics::loss_scale(scale);
@@ -383,8 +383,8 @@ impl Training {
         }
     }
 
-    /// Takes note of a step that was not taken because its gradient was out of range under the scale of its loss.
-    /// Losses and weights are sound, so that it is none of the steps in a row that restore a checkpoint.
+    /// Records a skipped step, with a gradient out of range under the loss scale. Losses and weights are sound, so
+    /// the step does not count towards restoring a checkpoint.
     fn skip_step(&mut self, loss_scale: f64) {
         metrics::skipped_step();
         if let Some(span) = &mut self.trace {
@@ -396,8 +396,8 @@ impl Training {
         );
     }
 
-    /// Handles a step that was not taken because it would have corrupted the weights. After [`NOT_FINITE_MAX`] in a
-    /// row, restores the last checkpoint.
+    /// Handles a refused step, which would have corrupted the weights. After [`NOT_FINITE_MAX`] consecutive refusals,
+    /// restores the last checkpoint.
     fn refuse(&mut self, quantity: &str, writing: &mut Writing) -> anyhow::Result<()> {
         metrics::not_finite();
         if let Some(span) = &mut self.trace {
@@ -414,7 +414,7 @@ impl Training {
             return Ok(());
         }
         self.not_finite = 0;
-        // A checkpoint that is being written may be the newest one, and removes old ones.
+        // A checkpoint in flight may become the latest, and removes old checkpoints.
         for written in writing.wait() {
             self.try_again_later(written);
         }
@@ -425,15 +425,15 @@ impl Training {
         };
         let step = found.checkpoint.progress.training_step;
         self.trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
-        // Steps that were queued after the refused ones are undone with them.
+        // Steps queued after the refused steps are undone with them.
         self.pending.clear();
         self.is_restored = true;
         tracing::error!("restored the checkpoint of training step {step}");
         Ok(())
     }
 
-    /// Has the averaged weights published as a new version, if a step was taken since the last one and none is being
-    /// published.
+    /// Starts to publish the averaged weights as a new version, unless no step was taken since the last version or a
+    /// publication is in flight.
     fn publish(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
         if self.published_step == Some(self.trainer.step_count()) {
             return Ok(());
@@ -441,11 +441,11 @@ impl Training {
         self.publish_as(None, writing)
     }
 
-    /// Has the averaged weights published as this version, or as the next one of this learner, if none is being
-    /// published.
+    /// Starts to publish the averaged weights as `version`, or as the next version of this learner, unless a
+    /// publication is in flight.
     fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
         if self.settings.learner.publish_interval_steps > 0 && writing.is_writing(Kind::Weights) {
-            // No version is left out because the disk is slow.
+            // No version is left out because of a slow disk.
             for written in writing.wait() {
                 self.try_again_later(written);
             }
@@ -454,8 +454,8 @@ impl Training {
             return Ok(());
         }
         let training_step = self.trainer.step_count();
-        // Publications are few, and all actors wait for them: each is traced, within the trace of its step if there is
-        // one.
+        // Publications are few, and all actors wait for them: each is traced, within the trace of the step if there
+        // is one.
         let below = |step: &Span| Some(step.child("publish"));
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
@@ -465,7 +465,7 @@ impl Training {
         Ok(())
     }
 
-    /// Returns what the event files say of this publication, and has a step keep its gradient for the next one.
+    /// Returns the data of this publication for the event files, and makes a step keep the gradient for the next.
     fn record(&mut self) -> anyhow::Result<AtPublication> {
         let LearnerSection { event_files, histogram_publications: interval, .. } = self.settings.learner;
         let has_histograms = |publication: u64| event_files && interval > 0 && publication.is_multiple_of(interval);
@@ -488,7 +488,7 @@ impl Training {
         })
     }
 
-    /// Has a checkpoint written, if a step was taken since the last one and none is being written.
+    /// Starts to write a checkpoint, unless no step was taken since the last checkpoint or a write is in flight.
     fn checkpoint(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
         let training_step = self.trainer.step_count();
         if self.checkpoint_step == Some(training_step) || skip(Kind::Checkpoint, writing) {
@@ -500,7 +500,7 @@ impl Training {
         Ok(())
     }
 
-    /// The progress of the run, as a checkpoint keeps it.
+    /// Returns the progress of the run, for a checkpoint.
     fn progress(&self) -> Progress {
         Progress {
             training_step: self.trainer.step_count(),
@@ -510,7 +510,7 @@ impl Training {
         }
     }
 
-    /// Takes note of ended jobs.
+    /// Records the results of finished jobs.
     ///
     /// # Errors
     /// The first job that failed.
@@ -544,15 +544,15 @@ impl Training {
         Ok(())
     }
 
-    /// Reports whether a write failed. A full disk must not end the training: nothing is lost by continuing, and there
-    /// may be free space at the next interval.
+    /// Records a finished job, and logs a failure. A full disk must not stop the training: nothing is lost by
+    /// continuing, and there may be free space at the next interval.
     fn try_again_later(&mut self, written: Written) {
         if let Err(error) = self.note(written) {
             log_failure(&error);
         }
     }
 
-    /// Reports that the state could not be copied, for example because the device has no memory for it.
+    /// Reports a failed copy of the state, for example for lack of device memory.
     fn failed_to_begin(&self, kind: Kind, begun: anyhow::Result<()>) {
         if let Err(error) = begun {
             metrics::write_failed(kind.name(), true);
@@ -565,7 +565,7 @@ impl Training {
     }
 }
 
-/// Returns whether a write of this kind is still in flight, and counts the one that is skipped for it.
+/// Returns true if a write of this kind is in flight, and counts the write that is skipped.
 fn skip(kind: Kind, writing: &Writing) -> bool {
     let is_writing = writing.is_writing(kind);
     if is_writing {
@@ -578,7 +578,7 @@ fn log_failure(error: &anyhow::Error) {
     tracing::error!("training goes on, the next interval tries again: {error:#}");
 }
 
-/// Adds the spans of a step and of its consecutive parts to its trace.
+/// Adds the spans of a step and of the consecutive parts to the trace.
 fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
     let step = trace.child("step").since(begun);
     let StepTimes { stage, forward, backward, optimiser } = times;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
 use network_torch::{Device, DevicePreference, Error, Purpose, choose_device, device_name, devices};
 
-/// Tries every device.
+/// Tries every device of this machine.
 pub(crate) fn trial() -> DeviceTrial {
     let found = devices();
     let chosen = |purpose| match choose_device(DevicePreference::Auto, purpose) {
@@ -24,7 +24,7 @@ pub(crate) fn trial() -> DeviceTrial {
     }
 }
 
-/// Tries a training step on a device that evaluates; returns the name of a device that fails it, with the reason.
+/// Tries a training step on a device that evaluates; returns the name of a failing device, with the reason.
 fn cannot_train(device: Device) -> Option<String> {
     let name = device_name(device);
     let refused = choose_device(name.parse().ok()?, Purpose::Training).err()?;
@@ -46,8 +46,8 @@ fn loaded(maps: &str) -> Libtorch {
     Libtorch { version, cpu_half, cuda_half: file("libtorch_cuda.so") }
 }
 
-/// Reads the version of a libtorch from the files beside its folder `lib`: those of `cargo xtask libtorch` and of the
-/// Python package.
+/// Reads the version of libtorch from the files next to the directory `lib`, as written by `cargo xtask libtorch` and
+/// by the Python package.
 fn version_beside(library: &Path) -> Option<String> {
     let folder: PathBuf = library.parent()?.parent()?.to_owned();
     let stamp = || {

@@ -1,7 +1,8 @@
-//! The order in which training steps are taken on the boards of a run.
+//! The order of training steps on the boards of a run.
 
-/// Boards in turn, each as often as its weight says and as evenly as possible (smooth weighted round robin): at every
-/// turn each board gains its weight; the one that has gained most takes the turn and loses the sum of all weights.
+/// Boards in turn, each in proportion to the weight and as evenly as possible (smooth weighted round robin). At every
+/// turn each board gains the board's weight; the board with the most credit takes the turn and loses the sum of all
+/// weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Turns {
     weights: Vec<f64>,
@@ -9,12 +10,12 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The turns of boards with these weights, which are above 0; at least one.
+    /// Creates the turns of boards with these weights, which are above 0; at least one.
     pub(crate) fn new(weights: Vec<f64>) -> Self {
         Self { credits: vec![0.0; weights.len()], weights }
     }
 
-    /// Returns the index of the board whose turn is next; the first of those with equal claims.
+    /// Returns the index of the board with the next turn; the first among boards with equal claims.
     pub(crate) fn next(&mut self) -> usize {
         let mut next = 0;
         for (board, weight) in self.weights.iter().enumerate() {

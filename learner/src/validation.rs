@@ -1,10 +1,10 @@
-//! The validating thread: it evaluates each published version on positions of trajectories that are never trained on.
+//! The validating thread: evaluates each published version on positions of trajectories that are never trained on.
 //!
-//! It evaluates what actors and arena evaluate, the published average with running statistics, so that no backend of
-//! training takes part. [`crate::held_out`] decides which trajectories are held out. Samples of them arrive while
+//! It evaluates the same weights as actors and arena, the published average with running statistics, so no training
+//! backend takes part. [`crate::held_out`] decides which trajectories are held out. Samples of them arrive while
 //! batches are drawn and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
-//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time. Each board of a run has
-//! such a thread; those of boards beside that of the network export measures under the name of their board.
+//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time. Each board of a run
+//! has such a thread; boards other than the network's export measures under the board name.
 
 mod buffer;
 mod engine;
@@ -35,51 +35,51 @@ use crate::priorities::{Item, Priorities};
 use crate::records::{self, Records};
 use crate::{metrics, pipeline};
 
-/// The greatest share of the time of one thread, or of an accelerator, that evaluation takes: after an evaluation of a
-/// second the next one begins 19 seconds later at the earliest.
+/// Maximum share of evaluation in the time of one thread or accelerator: after an evaluation that takes one second,
+/// the next starts at least 19 seconds later.
 const TIME_SHARE_MAX: f64 = 0.05;
 
 /// Capacity of the queue of held-out samples, in draws.
 const DRAWS_MAX: usize = 8;
 
-/// The most positions of a batch.
+/// Maximum number of positions in a batch.
 const BATCH_MAX: usize = 256;
 
-/// Mixed into the seed of the learner, so that symmetries differ from those of training.
+/// Mixed into the seed of the learner, so that symmetries differ from training.
 const SEED: u64 = 0x7661_6C69_6461_7465;
 
-/// What positions are validated with.
+/// The settings of validation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ValidationSettings {
-    /// The targets of training.
+    /// The targets, the same as in training.
     pub(crate) targets: Targets,
-    /// The smoothing of training.
+    /// The smoothing of training targets.
     pub(crate) smoothing: Smoothing,
-    /// The most positions of the buffer.
+    /// Maximum number of positions in the buffer.
     pub(crate) positions_max: usize,
-    /// The seed of the learner.
+    /// Seed of the learner.
     pub(crate) seed: u64,
-    /// The device that trains.
+    /// The device that also trains.
     pub(crate) device: Device,
-    /// The number of boards of the run, which share the time of evaluations.
+    /// Number of boards in the run, which share the time for evaluations.
     pub(crate) boards: usize,
 }
 
-/// The ends of a validating thread.
+/// A validating thread and the channels to it.
 #[derive(Debug)]
 pub(crate) struct Validation {
-    /// Takes the samples of held-out trajectories.
+    /// Takes samples of held-out trajectories.
     pub(crate) samples: Sender<Vec<Drawn>>,
     /// Takes published versions.
     pub(crate) versions: Versions,
-    /// Ends when both are dropped.
+    /// Stops when both senders are dropped.
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// A version that was published.
+/// A published version: manifest and bytes.
 type Version = (Manifest, Bytes);
 
-/// The queue of the newest published version, which replaces an older one that waits.
+/// The queue of the latest published version, which replaces a waiting version.
 #[derive(Debug)]
 pub(crate) struct Versions {
     sender: Sender<Version>,
@@ -91,15 +91,15 @@ impl Versions {
     pub(crate) fn offer(&self, manifest: Manifest, bytes: Bytes) {
         if let Err(TrySendError::Full(version)) = self.sender.try_send((manifest, bytes)) {
             drop(self.receiver.try_recv());
-            // Only the thread receives besides, so there is room.
+            // Only the thread also receives, so there is room.
             drop(self.sender.try_send(version));
         }
     }
 }
 
-/// Starts the thread of a board, on which the network has this architecture; it writes its measures to `records`. It
-/// reports trajectories that break the rules and the value errors of its positions as training does, and evaluates
-/// nothing once `stop` returns true.
+/// Starts the thread of a board, for the network with this architecture; the thread writes measures to `records`. It
+/// reports trajectories that break the rules, and value errors of positions, as training does, and evaluates nothing
+/// once `stop` returns true.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -138,7 +138,7 @@ pub(crate) fn start<G: Game>(
 
 struct Validator<G> {
     game: G,
-    /// The network on the board of `game`.
+    /// Architecture of the network on the board of `game`.
     architecture: Architecture,
     settings: ValidationSettings,
     buffer: Buffer,
@@ -147,9 +147,9 @@ struct Validator<G> {
     records: Records,
     reports: Reports,
     priorities: Priorities,
-    /// The earliest time of the next evaluation.
+    /// Earliest time of the next evaluation.
     next: Instant,
-    /// Whether the last evaluation failed, which is logged once.
+    /// True if the last evaluation failed, which is logged once.
     has_failed: bool,
 }
 
@@ -220,15 +220,15 @@ impl<G: Game> Validator<G> {
     }
 }
 
-/// The pause after an evaluation that took this long, on each of `boards` that are evaluated beside each other.
+/// Returns the pause after an evaluation of duration `took`, with `boards` boards evaluated concurrently.
 fn pause(took: Duration, boards: usize) -> Duration {
     took.mul_f64(boards.max(1) as f64 / TIME_SHARE_MAX - 1.0)
 }
 
-/// The distances of values from their targets, of some items.
+/// Distances of values from targets, by item.
 type ValueErrors = Vec<(Item, f32)>;
 
-/// Measures a network on every position; returns the value errors of new positions too. `None` if it was stopped.
+/// Measures a network on every position; also returns the value errors of new positions. `None` if stopped.
 fn measure(
     evaluator: &mut dyn Evaluator,
     shape: ObservationShape,

@@ -1,9 +1,9 @@
-//! The writing thread, which encodes, hashes and writes weights and checkpoints while training continues.
+//! The writing thread: encodes, hashes and writes weights and checkpoints while training continues.
 //!
-//! The training thread gives it copies of its state, at most one of each kind at a time, so that memory is bounded by
-//! one publication and one checkpoint: with P parameters and running statistics, copies of 4 P bytes and of 16 P with
-//! AdamW, and as much again for the encoded bytes of the one that is being written. Jobs are done in order, so versions
-//! are numbered in the order of their steps.
+//! The training thread hands over copies of the state, at most one of each kind at a time, so that memory is bounded
+//! by one publication and one checkpoint. With P parameters and running statistics, copies take 4 P bytes and, with
+//! AdamW, 16 P; the encoded bytes of the copy being written take the same again. Jobs run in order, so versions are
+//! numbered in step order.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -21,17 +21,17 @@ use crate::trainer::Snapshot;
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::published::Published;
 
-/// What is written.
+/// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The averaged weights, for actors.
     Weights,
-    /// The whole state.
+    /// The whole state, for resuming.
     Checkpoint,
 }
 
 impl Kind {
-    /// Its name in metrics and logs.
+    /// Returns the name of the kind in metrics and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Weights => "weights",
@@ -43,30 +43,30 @@ impl Kind {
 /// A copy of the trainer's state, to be written.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// The average, to be published.
+    /// The averaged weights, to be published.
     Weights {
-        /// The copy.
+        /// The copy of the averaged weights.
         snapshot: Box<dyn Snapshot>,
-        /// Its training step.
+        /// Training step of the copy.
         training_step: u64,
-        /// The number that the members of a group have agreed on; `None`: the next one of this learner.
+        /// The version number agreed on by the members of a group; `None`: the next number of this learner.
         version: Option<WeightsVersion>,
-        /// What event files say of it.
+        /// Data for the event files.
         record: AtPublication,
         /// The trace of the publication.
         span: Option<Span>,
     },
-    /// The whole state, to be a checkpoint.
+    /// The whole state, for a checkpoint.
     Checkpoint {
-        /// The copy.
+        /// The copy of the whole state.
         snapshot: Box<dyn Snapshot>,
-        /// The progress of the run at its step.
+        /// Progress of the run at the step of the copy.
         progress: Progress,
     },
 }
 
 impl Job {
-    /// Returns what it writes, and the training step of that.
+    /// Returns the kind and the training step of the job.
     fn names(&self) -> (Kind, u64) {
         match self {
             Self::Weights { training_step, .. } => (Kind::Weights, *training_step),
@@ -75,12 +75,12 @@ impl Job {
     }
 }
 
-/// A job that ended.
+/// The result of a finished job.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) kind: Kind,
     pub(crate) training_step: u64,
-    /// The version of weights that was published; the reason where nothing was written.
+    /// The published weights version, if any; or the reason why nothing was written.
     pub(crate) outcome: anyhow::Result<Option<WeightsVersion>>,
 }
 
@@ -92,15 +92,15 @@ pub(crate) struct Writer<P> {
     pub(crate) publish: P,
     /// The event file of publications.
     pub(crate) records: Records,
-    /// The layers of the trained network.
+    /// Layers of the trained network.
     pub(crate) layers: ModelLayers,
 }
 
 impl<P: FnMut(Manifest, Bytes)> Writer<P> {
-    /// Publishes the newest version on disk, if there is one of this network.
+    /// Publishes the latest version on disk, if it belongs to this network.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// The directory cannot be read.
     pub(crate) fn publish_newest(&mut self) -> anyhow::Result<Option<Manifest>> {
         let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
         Ok(kept.map(|(manifest, bytes)| {
@@ -109,13 +109,13 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         }))
     }
 
-    /// Does every job until `jobs` closes. A job that panics is one that failed: the next one of its kind may succeed,
-    /// and a checkpoint is written although weights cannot be.
+    /// Runs every job until `jobs` closes. A panicking job counts as failed: the next job of the kind may succeed,
+    /// and a checkpoint is written even if weights cannot be.
     pub(crate) fn work(mut self, jobs: &Receiver<Job>, written: &Sender<Written>) {
         while let Ok(job) = service::waiting(|| jobs.recv()) {
             let begun = Instant::now();
             let (kind, training_step) = job.names();
-            // What a job leaves behind are files, each of which is whole or absent.
+            // A job only leaves files, each either whole or absent.
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.outcome(job)))
                 .unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
             let done = Written { kind, training_step, outcome };
@@ -168,7 +168,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         Ok(version)
     }
 
-    /// Writes the event of a publication, after actors have its weights.
+    /// Writes the event of a publication, after actors have the weights.
     fn record(&mut self, training_step: u64, record: &AtPublication, bytes: &[u8]) {
         let layers = &self.layers;
         self.records.append(training_step, || {
@@ -188,7 +188,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
 
     fn checkpoint(&self, snapshot: Box<dyn Snapshot>, progress: Progress) -> anyhow::Result<()> {
         let files = snapshot.files().context("read the trainer's state")?;
-        // The copy's memory is on the device, and needed there.
+        // The memory of the copy is on the device, and needed there.
         drop(snapshot);
         let path = self.checkpoints.write(&Checkpoint { progress, files })?;
         tracing::info!("wrote checkpoint {}", path.display());
@@ -196,7 +196,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
     }
 }
 
-/// The training thread's end of the writing thread.
+/// The training thread's handle of the writing thread.
 #[derive(Debug)]
 pub(crate) struct Writing {
     jobs: Sender<Job>,
@@ -204,23 +204,23 @@ pub(crate) struct Writing {
     in_flight: Vec<Kind>,
 }
 
-/// The number of kinds, each of which has at most one job at a time.
+/// Number of kinds, each with at most one job at a time.
 const KINDS: usize = 2;
 
 impl Writing {
-    /// Creates the channels of a writing thread: this end, then the arguments of [`Writer::work`].
+    /// Creates the channels of a writing thread: the handle, then the arguments of [`Writer::work`].
     pub(crate) fn new() -> (Self, Receiver<Job>, Sender<Written>) {
         let (jobs, todo) = crossbeam_channel::bounded(KINDS);
         let (done, written) = crossbeam_channel::bounded(KINDS);
         (Self { jobs, written, in_flight: Vec::new() }, todo, done)
     }
 
-    /// Returns whether a job of this kind has not ended.
+    /// Returns true if a job of this kind is in flight.
     pub(crate) fn is_writing(&self, kind: Kind) -> bool {
         self.in_flight.contains(&kind)
     }
 
-    /// Begins a job, of which none of its kind may be in flight.
+    /// Starts a job; none of this kind may be in flight.
     pub(crate) fn begin(&mut self, job: Job) {
         self.in_flight.push(job.names().0);
         self.jobs
@@ -228,18 +228,18 @@ impl Writing {
             .expect("the channel has room for a job of each kind, and its thread ends after this end");
     }
 
-    /// Returns the jobs that have ended since the last call.
+    /// Returns the jobs that finished since the last call.
     pub(crate) fn ended(&mut self) -> Vec<Written> {
         let ended: Vec<Written> = self.written.try_iter().collect();
         self.in_flight.retain(|kind| ended.iter().all(|written| written.kind != *kind));
         ended
     }
 
-    /// Waits until no job is in flight, and returns those that ended.
+    /// Waits until no job is in flight, and returns the finished jobs.
     pub(crate) fn wait(&mut self) -> Vec<Written> {
         let mut all = self.ended();
         while !self.in_flight.is_empty() {
-            // The writing thread beats too.
+            // The writing thread has a heartbeat, too.
             let written = service::waiting(|| self.written.recv()).expect("the writing thread ends after this end");
             self.in_flight.retain(|kind| *kind != written.kind);
             all.push(written);

@@ -150,7 +150,7 @@ fn of_damaged_checkpoints_the_newest_few_are_kept() {
     assert!(names[0].ends_with("damaged-0003-step-000000002"), "{names:?}");
 }
 
-/// Reading `/proc/self/mem` fails with EIO, for root too; a link to itself fails with ELOOP.
+/// Reading `/proc/self/mem` fails with EIO, for root too; a self-referential link fails with ELOOP.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_was() {
@@ -163,7 +163,7 @@ fn a_file_that_cannot_be_read_fails_the_start_and_leaves_the_checkpoint_as_it_wa
         let error = run.checkpoints.newest().unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error}");
         assert!(error.to_string().contains("step-000000002/weights.safetensors"), "{error}");
-        // It can be read again.
+        // The file can be read again.
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
         let found = run.checkpoints.newest().unwrap().unwrap();
@@ -188,7 +188,7 @@ fn a_missing_file_is_damage() {
     assert!(found.damaged[0].contains("step-000000002: moments"), "{:?}", found.damaged);
 }
 
-/// Replaces the first file name in the list of files of step 2.
+/// Replaces the first file name in the file list of step 2.
 fn rename_listed(run: &Run, name: &str) {
     let path = run.directory.path().join("checkpoints/step-000000002/checkpoint.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -213,7 +213,7 @@ fn of_a_file_larger_than_its_listed_size_no_more_is_read() {
     for name in ["weights.safetensors", "checkpoint.json"] {
         let run = run_with(&[1, 2]);
         let path = run.directory.path().join("checkpoints/step-000000002").join(name);
-        // A sparse file, more than fits the memory of any machine.
+        // A sparse file, larger than the memory of any machine.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
         let found = run.checkpoints.newest().unwrap().unwrap();
         assert_eq!((&found.checkpoint, found.damaged.len()), (&checkpoint(1), 1), "{name}");
@@ -250,7 +250,7 @@ fn a_run_whose_checkpoints_are_all_damaged_does_not_start_from_nothing() {
     }
 }
 
-/// The half-written checkpoint of `step` that a crash leaves.
+/// Makes the partial checkpoint of `step` that a crash leaves.
 fn interrupt_at(run: &Run, step: u64) -> PathBuf {
     let partial = run.directory.path().join(format!("checkpoints/.step-{step:09}.partial"));
     fs::create_dir(&partial).unwrap();
@@ -307,7 +307,7 @@ fn a_checkpoint_of_the_same_step_is_replaced_and_a_crash_in_between_loses_neithe
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);
     let entries = || fs::read_dir(&folder).unwrap().count();
     assert_eq!(entries(), 2, "nothing is left of the replaced one");
-    // The process ended between the two renames.
+    // The process stopped between the two renames.
     fs::rename(folder.join("step-000000010"), folder.join(".step-000000010.replaced")).unwrap();
     fs::create_dir(folder.join(".step-000000010.partial")).unwrap();
     assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);

@@ -1,4 +1,4 @@
-//! The boards of a run beside that of `run.game`.
+//! The boards of a run in addition to the board of `run.game`.
 
 use std::collections::BTreeSet;
 
@@ -12,34 +12,34 @@ use weights::{Architecture, OneBoard, OtherGame};
 
 use super::{Config, LearnerSection, Settings, parsed};
 
-/// An entry of `[[learner.boards]]`.
+/// An entry of `[[learner.boards]]`: a further board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoardSection {
-    /// The game with its board: `go-7`.
+    /// The game with a board size: `go-7`.
     pub game: String,
-    /// The addresses of its replay servers, as `learner.replay` has those of `run.game`.
+    /// Addresses of the replay servers for this board, in the syntax of `learner.replay`.
     pub replay: String,
 }
 
-/// A board that a run trains on beside that of `run.game`.
+/// A further board in a run, in addition to the board of `run.game`.
 #[derive(Debug, Clone)]
 pub struct Board {
-    /// The game with its board.
+    /// The game with the size of this board.
     pub game: GameKind,
-    /// The addresses of its replay servers.
+    /// Addresses of the replay servers for this board.
     pub replay: Endpoints,
-    /// The network of the run on this board.
+    /// Architecture of the run's network on this board.
     pub architecture: Architecture,
 }
 
-/// Returns the boards of `[[learner.boards]]`, in their order.
+/// Returns the boards of `[[learner.boards]]`, in order.
 ///
 /// # Errors
-/// Names the key that is invalid.
+/// Names the invalid key.
 pub(super) fn of(config: &Config, game: &GameKind) -> Result<Vec<Board>, ConfigError> {
     let Config { run: RunSection { game: own, boards: of_run, .. }, learner, security, .. } = config;
-    // `zerofleet train` makes the entries of the list of the run.
+    // `zerofleet train` makes the entries from the list of the run.
     let key = if of_run.is_empty() { "learner.boards" } else { "run.boards" };
     let mut names = BTreeSet::from([game.to_string()]);
     let mut boards = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn of(config: &Config, game: &GameKind) -> Result<Vec<Board>, ConfigE
     Ok(boards)
 }
 
-/// Returns the network of the run on a board, whose name is the value of `key`.
+/// Returns the run's network on a board named in the value of `key`.
 fn architecture(config: &Config, (key, kind): (&str, &GameKind), own: &AnyGame) -> Result<Architecture, ConfigError> {
     let (network, rules) = (&config.network, kind.rules());
     config.check_game(rules.spec())?;
@@ -86,10 +86,10 @@ fn refused((key, kind): (&str, &GameKind), error: &OtherGame) -> ConfigError {
     }
 }
 
-/// Returns the shares of training steps of all boards, in the order of [`Settings::games`]: numbers above 0 of any sum.
+/// Returns the share of training steps for each board, as in [`Settings::games`]: values above 0, with any sum.
 ///
 /// # Errors
-/// Names the key if it has another number of weights, or one that is out of range.
+/// Names the key if the number of weights differs, or a weight is out of range.
 pub(super) fn weights(learner: &LearnerSection) -> Result<Vec<f64>, ConfigError> {
     let (key, weights, count) = ("learner.board_weights", &learner.board_weights, 1 + learner.boards.len());
     if weights.is_empty() {
@@ -104,8 +104,7 @@ pub(super) fn weights(learner: &LearnerSection) -> Result<Vec<f64>, ConfigError>
 }
 
 impl Settings {
-    /// Returns the game on every board of the run: that of `run.game` first, whose index among the boards of a trainer
-    /// is 0.
+    /// Returns the game on every board, starting with `run.game`, which has index 0 among the boards of a trainer.
     pub fn games(&self) -> impl Iterator<Item = &GameKind> {
         std::iter::once(&self.game).chain(self.boards.iter().map(|board| &board.game))
     }
@@ -117,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// The settings of a run of `hex-5` with pooled heads and these boards.
+    /// Returns the settings of a run of `hex-5` with pooled heads and these boards.
     fn settings(boards: &[&str], set: impl FnOnce(&mut Config)) -> Result<Settings, String> {
         let mut config = Config::default();
         config.run.game = "hex-5".to_owned();

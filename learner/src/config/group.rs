@@ -7,10 +7,10 @@ use service::{ConfigError, SecuritySection};
 
 use super::{LearnerSection, parsed};
 
-/// Returns the endpoints of the learners that train a run together; none if there is one.
+/// Returns the endpoints of the learners that train a run together; empty for a single learner.
 ///
 /// # Errors
-/// Names the key that is invalid.
+/// Names the invalid key.
 pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> Result<Vec<String>, ConfigError> {
     let LearnerSection { group, index, group_trusted, group_timeout_seconds, simulated_step_us, .. } = section;
     ConfigError::within("learner.group_timeout_seconds", *group_timeout_seconds, 0.1..=3600.0)?;

@@ -6,61 +6,61 @@ use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, Norm
 
 use super::NetworkPreset;
 
-/// The section `[network]`.
+/// The section `[network]`: design and size of the network.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
-    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320`: blocks and channels in place of those below, and of the
-    /// last one bottleneck blocks; `none` takes those below.
+    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320`: sets `blocks` and `channels`; `b50c320` also sets
+    /// bottleneck blocks. `none` takes the keys below.
     pub preset: NetworkPreset,
     /// Channels of the residual tower.
     pub channels: usize,
     /// Residual blocks of the tower.
     pub blocks: usize,
-    /// Hidden units of the squeeze-and-excitation in every block; 0 leaves it out.
+    /// Hidden units of squeeze-and-excitation in every block; 0 disables it.
     pub squeeze_excitation: usize,
-    /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
+    /// Channels pooled over the board in every third block, fewer than `channels`; 0 disables global pooling.
     pub global_pooling: usize,
-    /// The function behind norms: `relu`, `mish`, `silu` or `gelu`. Others than `relu` are of `alphazero` in
-    /// games scored by their outcome.
+    /// Activation after norms: `relu`, `mish`, `silu` or `gelu`. All but `relu` require `alphazero` in games scored
+    /// by outcome.
     pub activation: Activation,
-    /// The convolutions of a block: `residual`, or `bottleneck`, whose 3×3 convolutions have half of the channels. The
-    /// latter is of the same models as other activations.
+    /// Convolutions of a block: `residual`, or `bottleneck` with half of the channels in the 3×3 convolutions. The
+    /// latter requires the same models as activations other than `relu`.
     pub block: BlockKind,
-    /// The norm behind convolutions: `batch`, or `layer` and `group`, which are of single positions and have no running
-    /// statistics. The latter are of the same models as other activations.
+    /// Norm after convolutions: `batch`, or `layer` and `group`, which normalise single positions and have no running
+    /// statistics. The latter two require the same models as activations other than `relu`.
     pub norm: NormKind,
-    /// Attention blocks behind the residual blocks, of which there may then be none; of the same models.
+    /// Attention blocks after the residual blocks, which may then be absent; require the same models.
     pub attention: usize,
-    /// Heads of each attention block, a divisor of the channels.
+    /// Heads per attention block, a divisor of the channels.
     pub attention_heads: usize,
-    /// The heads: `flattened`, whose tensors are of one board, or `pooled`, which make one network of all boards of a
-    /// game. The latter are of the same models as other activations.
+    /// The heads: `flattened`, with tensors for a single board, or `pooled`, for one network on all boards of a game.
+    /// The latter require the same models as activations other than `relu`.
     pub heads: HeadKind,
-    /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
-    /// `stochastic_muzero`, for search by learned dynamics with chance.
+    /// `alphazero`, for search by the game rules; `muzero`, for search by learned dynamics; or `stochastic_muzero`,
+    /// for search by learned dynamics with chance.
     pub model: ModelKind,
-    /// Of `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
-    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to
+    /// For `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
+    /// categorical over the integers from minus to plus this value, after the invertible transform, which maps 10 to
     /// 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
-    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
+    /// For `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
     /// 2021).
     pub value_prefix: bool,
-    /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
-    /// model distinguishes. 32 as published.
+    /// For `stochastic_muzero`: M, the number of chance codes, which bounds the action results that the model
+    /// distinguishes. 32 as published.
     pub chance_codes: usize,
 }
 
-/// The setting `network.model`.
+/// The setting `network.model`: the kind of search and network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
-    /// One network for priors and values of positions, which are returns in games scored by rewards.
+    /// One network for priors and values of positions; the values are returns in games scored by rewards.
     Alphazero,
-    /// Representation, dynamics and prediction.
+    /// Networks for representation, dynamics and prediction.
     Muzero,
-    /// The same with afterstates and chance codes.
+    /// As MuZero, with afterstates and chance codes.
     StochasticMuzero,
 }
 
@@ -89,7 +89,7 @@ impl Default for NetworkSection {
 }
 
 impl NetworkSection {
-    /// Returns the model that is trained in a game.
+    /// Returns the model to train in a game.
     #[must_use]
     pub fn model_of<G: Game>(&self, game: &G) -> Model {
         let &Self { model, support, value_prefix, chance_codes, .. } = self;
@@ -101,7 +101,7 @@ impl NetworkSection {
         }
     }
 
-    /// Returns what the layers of the tower are made of.
+    /// Returns the design of the tower: the kinds of layers.
     #[must_use]
     pub fn design(&self) -> Design {
         let block = if self.preset == NetworkPreset::B50c320 { BlockKind::Bottleneck } else { self.block };
@@ -110,7 +110,7 @@ impl NetworkSection {
         Design { activation, block, norm, attention, attention_heads, heads }
     }
 
-    /// Returns channels and blocks: those of the preset, or as they are set.
+    /// Returns channels and blocks, from the preset or as set.
     #[must_use]
     pub fn size(&self) -> [usize; 2] {
         self.preset.size().unwrap_or([self.channels, self.blocks])
@@ -119,7 +119,7 @@ impl NetworkSection {
     /// Checks that heads and groups fit the channels.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub(super) fn check_attention_and_norm(&self) -> Result<(), ConfigError> {
         let ([channels, _], heads) = (self.size(), self.attention_heads);
         if self.attention > 0 && !channels.is_multiple_of(heads) {
@@ -134,10 +134,10 @@ impl NetworkSection {
         Ok(())
     }
 
-    /// Checks that nothing is set that only towers of wins, draws and losses have.
+    /// Checks that no setting is used that requires a network of wins, draws and losses.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub(super) fn check_default_design(&self, game: &str) -> Result<(), ConfigError> {
         let Design { activation, block, norm, attention, attention_heads: _, heads } = self.design();
         let is_set = [
@@ -159,10 +159,10 @@ impl NetworkSection {
         }
     }
 
-    /// Checks that the game has the actions of pooled heads.
+    /// Checks that the game has the actions for pooled heads.
     ///
     /// # Errors
-    /// Names the key.
+    /// Names the invalid key.
     pub(super) fn check_heads(&self, spec: &Spec) -> Result<(), ConfigError> {
         let ObservationShape { height, width, .. } = spec.observation;
         if self.heads == HeadKind::Flattened || spec.actions >= height * width {
@@ -175,7 +175,7 @@ impl NetworkSection {
         Err(ConfigError::invalid("network.heads", reason))
     }
 
-    /// Returns the network that is trained in a game.
+    /// Returns the architecture of the network to train in a game.
     #[must_use]
     pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
         let Spec { name, actions, observation, .. } = game.spec().clone();
@@ -204,7 +204,7 @@ mod tests {
     use super::super::Config;
     use super::*;
 
-    /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
+    /// Returns the checked `[network]` for a run of tic-tac-toe, or the error.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
         let mut config = Config { network, ..Config::default() };
         config.run.game = "tic_tac_toe".to_owned();

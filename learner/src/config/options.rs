@@ -1,17 +1,17 @@
-//! Settings of training and of the network that are one of some words.
+//! Training and network settings with a fixed set of values.
 
 use serde::{Deserialize, Serialize};
 use training::{MomentFormat, Recompute};
 
-/// The setting `learner.moments`.
+/// The setting `learner.moments`: the storage of moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MomentsKind {
-    /// float32.
+    /// Moments in float32, unquantised.
     F32,
-    /// bfloat16.
+    /// Moments in bfloat16, half the size.
     Bf16,
-    /// 8 bits in blocks.
+    /// Moments in 8 bits, with a scale for each block of values.
     Int8,
 }
 
@@ -25,13 +25,13 @@ impl MomentsKind {
     }
 }
 
-/// The setting `learner.recompute`.
+/// The setting `learner.recompute`: the activations to recompute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecomputeKind {
     /// All activations are kept.
     None,
-    /// Those within segments of residual blocks are computed again.
+    /// Activations within segments of residual blocks are recomputed.
     Blocks,
 }
 
@@ -44,11 +44,11 @@ impl RecomputeKind {
     }
 }
 
-/// The setting `network.preset`: a depth and the width that goes with it.
+/// The setting `network.preset`: a depth with a matching width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPreset {
-    /// As `network.channels` and `network.blocks` are set.
+    /// No preset: `network.channels` and `network.blocks` apply.
     None,
     /// 6 blocks of 96 channels.
     B6c96,
@@ -63,10 +63,10 @@ pub enum NetworkPreset {
 }
 
 impl NetworkPreset {
-    /// Every preset that sets the size.
+    /// All presets that set the size.
     pub const SIZES: [Self; 5] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256, Self::B50c320];
 
-    /// Its channels and blocks, in place of those that are set.
+    /// Returns channels and blocks in place of the configured values; `None` without a preset.
     #[must_use]
     pub fn size(self) -> Option<[usize; 2]> {
         match self {

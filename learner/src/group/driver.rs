@@ -1,4 +1,4 @@
-//! The task that owns a learner's membership: it asks the other learners, answers them, and closes rolls.
+//! The task that owns a learner's membership: asks other learners, responds to questions, and closes rolls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,50 +15,51 @@ use tokio::task::JoinSet;
 use super::engine::Engine;
 use super::membership::{Asked, Choice, Membership};
 
-/// The time in which a learner answers what it does. One without a group doubles it, up to `LOOK_DOUBLINGS` times, as
-/// long as another one answers late.
+/// Time limit for a learner to report the current activity. While another learner responds late, a learner without a
+/// group doubles the limit, up to `LOOK_DOUBLINGS` times.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_DOUBLINGS: u32 = 2;
-/// The time between two looks of a learner without a group.
+/// Interval between looks of a learner without a group.
 const SEEK_INTERVAL: Duration = Duration::from_millis(200);
-/// The time between two looks of the coordinator of a group that lacks learners.
+/// Interval between looks of the coordinator of an incomplete group.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(3);
-/// The time in which a coordinator closes the roll: its members may be in the middle of a training step.
+/// Time limit for a coordinator to close the roll: members may be in the middle of a training step.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time between two looks of a member at the others, and the looks after which one of them is lost.
+/// Interval between a member's looks at the other members, and the number of looks after which a missing member is
+/// lost.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 const WATCHES: u32 = 2;
-/// The time between two checks of what is due.
+/// Interval between checks for due work.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The state that the training thread and the driver share beside commands.
+/// The state shared by the training thread and the driver, in addition to commands.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The training steps that the state has taken.
+    /// Training steps of the current state.
     pub(crate) steps: AtomicU64,
-    /// Whether the members should form the next group.
+    /// True if the members should form the next group.
     pub(crate) wants_reform: AtomicBool,
 }
 
-/// The training thread asks for a place in a group.
+/// The command of the training thread that asks for a place in a group.
 pub(crate) struct Form {
     pub(crate) candidate: Candidate,
     pub(crate) formed: Sender<Result<Formed, String>>,
 }
 
-/// A group that this learner is a member of.
+/// A group with this learner as a member.
 pub(crate) struct Formed {
     pub(crate) roster: Roster,
     /// Set once a member has left.
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
-/// Another learner, as the driver asks it.
+/// Another learner, as asked by the driver.
 pub(crate) trait Ask: Clone + Send + 'static {
-    /// Asks what it does.
+    /// Asks for the learner's current activity.
     fn look(&self, timeout: Duration) -> impl Future<Output = Result<Look, PeerError>> + Send;
 
-    /// Asks for a place in its next group.
+    /// Asks for a place in the learner's next group.
     fn join(&self, candidate: &Candidate, timeout: Duration) -> impl Future<Output = Result<Roster, PeerError>> + Send;
 }
 
@@ -72,38 +73,38 @@ impl Ask for Peer {
     }
 }
 
-/// Drives a [`Membership`].
+/// Drives a [`Membership`] by questions, commands and time.
 pub(crate) struct Driver<A> {
     membership: Membership,
-    /// The endpoints of all learners, by index.
+    /// Endpoints of all learners, by index.
     endpoints: Vec<String>,
-    /// The other learners by index; `None` at this one's.
+    /// The other learners by index; `None` at this learner's index.
     peers: Vec<Option<A>>,
     engine: Arc<dyn Engine>,
     shared: Arc<Shared>,
-    /// The answers that candidates wait for, by index.
+    /// Response channels of waiting candidates, by index.
     parked: HashMap<usize, oneshot::Sender<Result<Roster, Refusal>>>,
     formed: Option<Sender<Result<Formed, String>>>,
-    /// At most one.
+    /// At most one task at a time.
     work: JoinSet<Done>,
     look_at: Instant,
-    /// The looks in a row to which a learner answered late.
+    /// Number of consecutive looks with a late response.
     late: u32,
-    /// The learner that last answered with the index of another one.
+    /// The learner that last responded with the index of another learner.
     misplaced: Option<usize>,
-    /// The interrupt of the newest group, and the looks in a row in which it lacked a member.
+    /// Interrupt of the latest group, and the number of consecutive looks with a missing member.
     interrupt: Arc<AtomicBool>,
     missed: u32,
 }
 
-/// The end of what the driver waits for.
+/// A completed task of the driver.
 enum Done {
     Looked(Vec<(usize, Result<Look, PeerError>)>),
     Answered(usize, Result<Roster, PeerError>),
     Served(Result<Meeting, Error>),
 }
 
-/// The time, which stands still where a test has stopped it.
+/// Returns the time, which stands still while a test has paused it.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -133,7 +134,7 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Answers questions and commands until the process drains or training has ended.
+    /// Handles questions and commands until the process drains or training stops.
     pub(crate) async fn run(
         mut self,
         mut questions: mpsc::Receiver<Question>,
@@ -144,7 +145,7 @@ impl<A: Ask> Driver<A> {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // A run on one thread with a time of its own takes the same course every time.
+                // Deterministic on a single thread with virtual time.
                 biased;
                 () = drain.wait() => return,
                 Some(done) = self.work.join_next() => match done {
@@ -169,7 +170,7 @@ impl<A: Ask> Driver<A> {
     fn answer(&mut self, question: Question) {
         match question {
             Question::Look(answer) => {
-                // Before training has begun the answer is dropped, and this learner counts as away.
+                // Before training starts the channel is dropped, and this learner counts as away.
                 if let Some(look) = self.membership.look(self.steps()) {
                     let _ = answer.send(look);
                 }
@@ -230,8 +231,9 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Leaves out the learners that answer with the index of another one. Returns the reason to end for a learner that
-    /// has been in no group: two with one index would not see each other. One that has been in a group keeps it.
+    /// Leaves out the learners that respond with the index of another learner. Returns the reason to stop for a
+    /// learner that has not been in a group: two learners with one index would not see each other. A learner that has
+    /// been in a group keeps the index.
     fn exclude_misplaced(&mut self, looks: &mut [(usize, Result<Look, PeerError>)]) -> Option<String> {
         let mut reason = None;
         for (index, look) in looks {
@@ -254,7 +256,7 @@ impl<A: Ask> Driver<A> {
         reason.filter(|_| self.membership.is_new())
     }
 
-    /// Gives the training thread its place.
+    /// Gives the training thread a place.
     fn became_member(&mut self, roster: Roster) {
         (self.interrupt, self.missed) = (Arc::default(), 0);
         self.form(Ok(Formed { roster, interrupt: Arc::clone(&self.interrupt) }));
@@ -284,7 +286,7 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Begins what is due.
+    /// Starts the work that is due.
     fn advance(&mut self, now: Instant) {
         let gone: Vec<usize> =
             self.parked.iter().filter(|(_, answer)| answer.is_closed()).map(|(&index, _)| index).collect();
@@ -312,7 +314,7 @@ impl<A: Ask> Driver<A> {
         }
     }
 
-    /// Looks at all other learners at once.
+    /// Looks at all other learners concurrently.
     fn look(&mut self, timeout: Duration) {
         let peers = self.peers.iter().cloned().enumerate();
         let peers: Vec<(usize, A)> = peers.filter_map(|(index, peer)| Some((index, peer?))).collect();

@@ -1,4 +1,4 @@
-//! The library that moves numbers between the members of a group.
+//! The library that moves data between the members of a group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,30 +15,30 @@ use proto::learners::{Gpu, Meeting, Roster};
 
 use super::library::Library;
 
-/// The joins in a row that fail before NCCL is given up.
+/// Number of consecutive failed joins after which NCCL is abandoned.
 const JOINS_MAX: usize = 3;
 
-/// Makes the groups of one or more libraries.
+/// Starts and joins groups, with one or more libraries.
 pub(crate) trait Engine: Send + Sync {
-    /// The GPU on which this learner can sum with NCCL.
+    /// Returns the GPU for sums with NCCL.
     fn gpu(&self) -> Option<Gpu> {
         None
     }
 
-    /// Begins the next group, of which this learner is the coordinator, and returns how its members connect.
+    /// Starts the next group, with this learner as the coordinator; returns the means by which the members connect.
     ///
     /// # Errors
-    /// The library cannot begin one.
+    /// The library cannot start a group.
     fn serve(&self, library: Library) -> Result<Meeting, Error>;
 
-    /// Joins a group, and returns when all its members have. Once `interrupt` is set, operations that would not notice
-    /// the end of a member fail.
+    /// Joins a group, and returns when all members have joined. Once `interrupt` is set, operations fail that would
+    /// not notice the loss of a member.
     ///
     /// # Errors
     /// Not all members have joined in time.
     fn join(&self, roster: &Roster, rank: usize, interrupt: &Arc<AtomicBool>) -> Result<Box<dyn Collective>, Error>;
 
-    /// Checks that the library that is configured can still be used, after a join that failed.
+    /// Checks that the configured library can still be used, after a failed join.
     ///
     /// # Errors
     /// Several joins in a row failed.
@@ -47,14 +47,14 @@ pub(crate) trait Engine: Send + Sync {
     }
 }
 
-/// NCCL for groups whose members each have a GPU, and another library for all others.
+/// NCCL for groups with a GPU for each member, and another library for all other groups.
 #[cfg_attr(not(feature = "torch"), allow(dead_code, reason = "no learner without libtorch trains on a GPU"))]
 pub(crate) struct WithNccl {
     nccl: Nccl,
     other: Arc<dyn Engine>,
     kind: CollectiveKind,
     timeout: Duration,
-    /// Joins in a row that failed.
+    /// Number of consecutive failed joins.
     failed: AtomicUsize,
 }
 
@@ -109,16 +109,16 @@ impl Engine for WithNccl {
     }
 }
 
-/// Gloo, between hosts that are given by the endpoints of the learners. Their addresses pass through the coordinator's
-/// gRPC server, whose clients are authenticated.
+/// Gloo, between the hosts in the learners' endpoints. The addresses pass through the coordinator's gRPC server,
+/// which authenticates clients.
 #[cfg(feature = "torch")]
 #[derive(Debug)]
 pub(crate) struct Gloo {
-    /// The host of this learner.
+    /// Host of this learner.
     pub(crate) host: String,
-    /// The other learners by index; `None` at this one's.
+    /// The other learners by index; `None` at this learner's index.
     pub(crate) peers: Vec<Option<Peer>>,
-    /// The addresses of the groups that this learner coordinates.
+    /// Addresses of the groups that this learner coordinates.
     pub(crate) exchange: Exchange,
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) timeout: Duration,
@@ -147,7 +147,7 @@ impl Engine for Gloo {
     }
 }
 
-/// The addresses of one group.
+/// Addresses of one group.
 #[cfg(feature = "torch")]
 struct Addresses {
     at: At,
@@ -156,7 +156,7 @@ struct Addresses {
     timeout: Duration,
 }
 
-/// The coordinator.
+/// The coordinator, as the holder of the addresses.
 #[cfg(feature = "torch")]
 enum At {
     Own(Exchange),
@@ -192,7 +192,7 @@ impl collective::gloo::Addresses for Addresses {
     }
 }
 
-/// Groups of threads, for tests: the members of one find each other by its secret.
+/// Groups of threads, for tests: the members of a group find each other by the secret.
 #[cfg(test)]
 pub(crate) mod threads {
     use std::collections::HashMap;
@@ -202,7 +202,7 @@ pub(crate) mod threads {
 
     use super::{Arc, AtomicBool, Collective, Engine, Error, Library, Meeting, Roster};
 
-    /// The groups of one test. A member whose others never come waits in vain, as with Gloo.
+    /// The groups of one test. A member waits in vain for other members that never join, as with Gloo.
     #[derive(Debug, Default)]
     pub(crate) struct Threads {
         groups: Mutex<HashMap<[u8; 32], Vec<Option<collective::InProcess>>>>,
@@ -239,7 +239,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Groups over a stand-in for NCCL on this device.
+    /// Creates groups over a stand-in for NCCL on this device.
     fn on_device(device: usize, kind: CollectiveKind) -> WithNccl {
         let clock = Clock { now: Instant::now, pause: std::thread::sleep };
         let nccl = Nccl::found_by(fake_nccl::lookup, device, clock).unwrap();

@@ -1,4 +1,4 @@
-//! The choice of the library that moves numbers between the members of a group.
+//! The choice of the library that moves data between the members of a group.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use proto::learners::Gpu;
 /// A library for sums over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
-    /// On CPUs, for every group.
+    /// Gloo: on CPUs, for every group.
     Gloo,
-    /// On GPUs of NVIDIA, one for each member.
+    /// NCCL: on NVIDIA GPUs, one for each member.
     Nccl,
 }
 
-/// Chooses for members with these GPUs, of which `None` is one that NCCL cannot use, and returns the reason if it is
-/// not NCCL.
+/// Chooses the library for members with these GPUs; `None` is a member without a GPU for NCCL. Also returns the
+/// reason for not choosing NCCL.
 pub(crate) fn choose(members: impl Iterator<Item = (usize, Option<Gpu>)>) -> (Library, Option<String>) {
     let mut seen = BTreeMap::new();
     for (index, gpu) in members {

@@ -1,11 +1,11 @@
-//! The rules by which learners form groups, as a state machine without tasks, sockets or clocks.
+//! The rules for forming groups of learners, as a state machine without tasks, sockets or clocks.
 //!
-//! A learner without a group looks at all others. If one of them coordinates a group, it asks that one for a place; if
-//! all that answer are without a group, the one with the lowest index calls the roll, after it has waited some time for
-//! those that are there and do not answer. A coordinator closes the roll
-//! when everyone it expects has come, or after a time, and everyone who came is a member of the next group. Groups
-//! never change: when a member is lost or a learner asks for a place, the members form the next group, under the same
-//! coordinator if it lives. Two groups that see each other become one: the one with fewer steps ends.
+//! A learner without a group looks at all other learners. If another learner coordinates a group, the learner asks it
+//! for a place. If all responding learners are without a group, the learner with the lowest index calls the roll,
+//! after some time for present learners that do not respond. A coordinator closes the roll when all expected learners
+//! have come, or after a time; all candidates are then members of the next group. Groups never change: when a member
+//! is lost or a learner asks for a place, the members form the next group, under the same coordinator if it is alive.
+//! Two groups that see each other become one: the group with fewer steps dissolves.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,17 +16,17 @@ use proto::learners::{Candidate, Gpu, Look, Meeting, NUMBER_MAX, PeerError, Phas
 
 use super::library::{self, Library};
 
-/// A learner's membership.
+/// The membership of a learner.
 #[derive(Debug)]
 pub(crate) struct Membership {
     own: usize,
-    /// The number of learners in the configuration.
+    /// Number of learners in the configuration.
     learners: usize,
-    /// The longest time for which a roll is called.
+    /// Maximum duration of a roll call.
     roll: Duration,
-    /// The time for which a learner without a usable answer is waited for.
+    /// Maximum time to wait for a learner without a usable response.
     patience: Duration,
-    /// Since when the others have given none, by index.
+    /// Start of the silence of other learners, by index.
     silent_since: BTreeMap<usize, Instant>,
     kind: CollectiveKind,
     state: State,
@@ -34,59 +34,60 @@ pub(crate) struct Membership {
 
 #[derive(Debug)]
 enum State {
-    /// Training has not begun.
+    /// Training has not started.
     Idle,
-    /// It looks for a coordinator.
+    /// The learner looks for a coordinator.
     Seeking { candidate: Candidate },
-    /// It has asked a coordinator.
+    /// The learner has asked a coordinator.
     Asking { candidate: Candidate, coordinator: usize },
-    /// It calls the roll.
+    /// The learner calls the roll.
     Calling { candidates: BTreeMap<usize, Candidate>, expected: BTreeSet<usize>, until: Instant },
-    /// It is a member.
+    /// The learner is a member of a group.
     Training {
         roster: Roster,
         fingerprint: weights::Digest,
-        /// The GPUs of the members, by index; only of a coordinator.
+        /// GPUs of the members, by index; only on a coordinator.
         gpus: BTreeMap<usize, Option<Gpu>>,
         waiting: BTreeMap<usize, Candidate>,
         yields: bool,
     },
 }
 
-/// What a learner that looked at the others does.
+/// The decision of a learner after a look at the other learners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// It asks this learner for a place.
+    /// Ask this learner for a place.
     Ask(usize),
-    /// It calls the roll itself.
+    /// Call the roll.
     Call,
-    /// No learner can give it a place yet: it looks again.
+    /// Look again: no learner can give a place yet.
     Wait,
 }
 
-/// What becomes of a candidate.
+/// The response to a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// It is answered when the roll is closed.
+    /// The response follows when the roll is closed.
     Waits,
-    /// It is answered at once.
+    /// The response is immediate.
     Refused(Refusal),
 }
 
 impl Membership {
-    /// A learner of this index among so many, which calls a roll for at most `roll`, and waits for others that are
-    /// there but give no usable answer for `patience`.
+    /// Creates the membership of the learner with index `own` among `learners`. It calls a roll for at most `roll`,
+    /// and waits up to `patience` for present learners without a usable response.
     pub(crate) fn new(own: usize, learners: usize, roll: Duration, patience: Duration) -> Self {
         let (silent_since, kind) = (BTreeMap::new(), CollectiveKind::Auto);
         Self { own, learners, roll, patience, silent_since, kind, state: State::Idle }
     }
 
-    /// Sets the library that is configured: a candidate that it cannot take is refused.
+    /// Sets the configured library: candidates that cannot use it are refused.
     pub(crate) fn with_kind(self, kind: CollectiveKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Begins to seek a group. The coordinator of the last one calls the roll at once, since the others come to it.
+    /// Starts to seek a group. The coordinator of the last group calls the roll at once, since the other members come
+    /// to it.
     pub(crate) fn seek(&mut self, now: Instant, candidate: Candidate) {
         self.silent_since.clear();
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
@@ -98,8 +99,9 @@ impl Membership {
         };
     }
 
-    /// Decides after a look at the others, by index. Those that are away are left out. One that answers late, or with
-    /// an error, is there: it may be a member of a group, so that this learner forms none before its patience ends.
+    /// Decides after a look at the other learners, by index. Learners that are away are left out. A learner with a
+    /// late response, or with an error, is present: it may be a member of a group, so no group is formed before
+    /// `patience` is over.
     pub(crate) fn choose(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> Choice {
         let State::Seeking { candidate } = self.state else { return Choice::Wait };
         let is_awaited = self.awaits(now, looks);
@@ -109,7 +111,8 @@ impl Membership {
             self.state = State::Asking { candidate, coordinator: coordinator.index };
             return Choice::Ask(coordinator.index);
         }
-        // A member of a group whose coordinator cannot be reached notices it soon, or is its only way to others.
+        // A member of a group with an unreachable coordinator notices that soon, or is the only path to other
+        // members.
         let is_settled = others().all(|look| look.phase == Phase::Seeking);
         if !is_awaited && is_settled && others().all(|look| look.index > self.own) {
             let expected = (0..self.learners).collect();
@@ -119,7 +122,7 @@ impl Membership {
         Choice::Wait
     }
 
-    /// Returns whether a learner without a usable answer is still waited for.
+    /// Returns true while a learner without a usable response is still waited for.
     fn awaits(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
         let mut is_awaited = false;
         for (index, look) in looks {
@@ -134,11 +137,11 @@ impl Membership {
         is_awaited
     }
 
-    /// Takes the answer of the coordinator that was asked; `None` if it gave no place. Returns whether this learner is
-    /// a member now, else it seeks again.
+    /// Takes the coordinator's response; `None` if it gave no place. Returns true if this learner is now a member;
+    /// otherwise it seeks again.
     pub(crate) fn answered(&mut self, roster: Option<Roster>) -> bool {
         let State::Asking { candidate, coordinator } = self.state else { return false };
-        // A group that began below a number that this learner has noted could give it again.
+        // A group that starts below a number noted by this learner could give the number again.
         let is_of = |roster: &Roster| {
             let is_place = roster.coordinator() == coordinator && roster.rank_of(self.own).is_some();
             is_place && roster.weights_version >= candidate.weights_version
@@ -157,7 +160,7 @@ impl Membership {
         }
     }
 
-    /// A learner asks for a place.
+    /// Handles a candidate that asks for a place.
     pub(crate) fn asked(&mut self, candidate: Candidate) -> Asked {
         let none = BTreeMap::new();
         let (fingerprint, gpus, waiting) = match &mut self.state {
@@ -194,7 +197,7 @@ impl Membership {
         Asked::Waits
     }
 
-    /// A candidate no longer waits for its answer.
+    /// Records that a candidate no longer waits for a response.
     pub(crate) fn withdrew(&mut self, index: usize) {
         if let State::Calling { candidates: waiting, .. } | State::Training { waiting, .. } = &mut self.state
             && index != self.own
@@ -203,7 +206,7 @@ impl Membership {
         }
     }
 
-    /// Returns whether the roll can be closed.
+    /// Returns true if the roll can be closed.
     pub(crate) fn is_complete(&self, now: Instant) -> bool {
         match &self.state {
             State::Calling { candidates, expected, until } => {
@@ -213,7 +216,7 @@ impl Membership {
         }
     }
 
-    /// Returns the library of those that have come, and why it is not NCCL.
+    /// Returns the library for the candidates so far, and the reason if it is not NCCL.
     pub(crate) fn library(&self) -> (Library, Option<String>) {
         match &self.state {
             State::Calling { candidates, .. } => {
@@ -223,8 +226,8 @@ impl Membership {
         }
     }
 
-    /// Closes the roll; the members connect by `meeting`. `None` if no roll is called, or if those that have come since
-    /// need another library.
+    /// Closes the roll; the members connect by `meeting`. `None` if no roll is called, or if later candidates need
+    /// another library.
     pub(crate) fn close(&mut self, meeting: Meeting) -> Option<Roster> {
         let library = match meeting {
             Meeting::Exchange { .. } => Library::Gloo,
@@ -253,7 +256,7 @@ impl Membership {
         Some(roster)
     }
 
-    /// Compares this group with what the others do. Its coordinator notices another group here.
+    /// Compares this group with the state of other learners. A coordinator detects other groups here.
     pub(crate) fn compare(&mut self, looks: &[Look], own_steps: u64) {
         let State::Training { roster, yields, .. } = &mut self.state else { return };
         if roster.coordinator() != self.own {
@@ -264,18 +267,19 @@ impl Membership {
         *yields |= looks.iter().filter(is_other).any(|look| look.coordinates() && is_ahead(look));
     }
 
-    /// Returns whether the members should form the next group: a learner waits for a place, or another group is ahead.
+    /// Returns true if the members should form the next group: a learner waits for a place, or another group is
+    /// ahead.
     pub(crate) fn wants_reform(&self) -> bool {
         matches!(&self.state, State::Training { waiting, yields, .. } if *yields || !waiting.is_empty())
     }
 
-    /// Returns whether a member of its group must be looked for, since its end ends no connection of NCCL.
+    /// Returns true if group members must be polled, since the loss of a member closes no connection of NCCL.
     pub(crate) fn must_watch(&self) -> bool {
         matches!(&self.state, State::Training { roster, .. }
             if roster.members.len() > 1 && matches!(roster.meeting, Meeting::Nccl { .. }))
     }
 
-    /// Returns whether a look at the others, by index, shows that a member has left the group. One that answers late
+    /// Returns true if a look at the other learners, by index, shows that a member has left the group. A late member
     /// may be busy.
     pub(crate) fn misses_member(&self, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
         let State::Training { roster, .. } = &self.state else { return false };
@@ -288,23 +292,23 @@ impl Membership {
         looks.iter().any(|(index, look)| roster.rank_of(*index).is_some() && has_left(look))
     }
 
-    /// Returns whether it looks for a coordinator and has been in no group.
+    /// Returns true if the learner looks for a coordinator and has not been in a group.
     pub(crate) fn is_new(&self) -> bool {
         matches!(&self.state, State::Seeking { candidate } if candidate.generation == 0)
     }
 
-    /// Returns whether it looks for a coordinator.
+    /// Returns true if the learner looks for a coordinator.
     pub(crate) fn is_seeking(&self) -> bool {
         matches!(self.state, State::Seeking { .. })
     }
 
-    /// Returns whether it coordinates a group that lacks learners.
+    /// Returns true if the learner coordinates an incomplete group.
     pub(crate) fn may_find_another(&self) -> bool {
         matches!(&self.state, State::Training { roster, .. }
             if roster.coordinator() == self.own && roster.members.len() < self.learners)
     }
 
-    /// Returns the candidate that this learner is.
+    /// Returns this learner as a candidate, while it seeks a place.
     pub(crate) fn candidate(&self) -> Option<Candidate> {
         match &self.state {
             State::Seeking { candidate } | State::Asking { candidate, .. } => Some(*candidate),
@@ -312,7 +316,7 @@ impl Membership {
         }
     }
 
-    /// Returns what others see of it; `None` before training has begun.
+    /// Returns the state visible to other learners; `None` before training starts.
     pub(crate) fn look(&self, steps: u64) -> Option<Look> {
         let phase = match &self.state {
             State::Idle => return None,

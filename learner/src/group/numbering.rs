@@ -1,26 +1,26 @@
-//! The numbers of the weights that groups publish, none of which is ever given to two different weights.
+//! Version numbers of the weights published by groups: no number is ever given to two different weights.
 //!
-//! While the network between learners is cut, each side may train, and neither knows which numbers the other gives. So
-//! a group gives numbers of its own [`Class`], and two groups that may exist at one time have classes without a common
-//! number. Two groups one after the other have a common member or different classes: a member notes a number on its
-//! disk before it takes part in the step whose weights may be published under it, and a group begins after all
-//! numbers that its members have noted.
+//! While the network between learners is cut, each side may train, and neither side knows the numbers given by the
+//! other. So a group gives only numbers from one [`Class`], and two groups that may exist at the same time have
+//! disjoint classes. Two consecutive groups have a common member or different classes. A member notes a number on
+//! disk before taking part in the step that may be published under it, and a group starts after all numbers noted by
+//! the members.
 
 use proto::learners::{NUMBER_MAX, Roster};
 
-/// What a learner knows of the numbers.
+/// A learner's knowledge of version numbers.
 #[derive(Debug)]
 pub(crate) struct Numbering {
-    /// The number of learners in the configuration.
+    /// Number of learners in the configuration.
     learners: usize,
     class: Class,
-    /// The newest number that the group has given, or that a member had noted before.
+    /// The latest number given by the group, or noted by a member before.
     given: u64,
-    /// The newest number that this learner has noted on its disk.
+    /// The latest number noted on this learner's disk.
     noted: u64,
 }
 
-/// Every `stride`-th number from `first` on.
+/// Every `stride`-th number, starting with `first`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Class {
     first: u64,
@@ -28,35 +28,35 @@ struct Class {
 }
 
 impl Numbering {
-    /// The numbers of one of so many learners, which has noted them up to `noted`.
+    /// Creates the numbering of one of `learners` learners, with numbers noted up to `noted`.
     pub(crate) fn new(learners: usize, noted: u64) -> Self {
         Self { learners, class: Class::ALL, given: noted, noted }
     }
 
-    /// Begins a group.
+    /// Starts numbering for a group.
     pub(crate) fn joined(&mut self, roster: &Roster) {
         self.class = Class::of(roster, self.learners);
         self.given = roster.weights_version;
     }
 
-    /// Returns the number under which the group publishes next; `None` if there is none left.
+    /// Returns the next version number of the group; `None` if there is none left.
     pub(crate) fn next(&self) -> Option<u64> {
         self.class.after(self.given)
     }
 
-    /// Notes that the group has given the next number.
+    /// Gives the next number and returns it.
     pub(crate) fn give(&mut self) -> Option<u64> {
         let next = self.next()?;
         self.given = next;
         Some(next)
     }
 
-    /// Returns the newest number on this learner's disk.
+    /// Returns the latest number on this learner's disk.
     pub(crate) fn noted(&self) -> u64 {
         self.noted
     }
 
-    /// Remembers that a number is on this learner's disk.
+    /// Records that a number is on this learner's disk.
     pub(crate) fn note(&mut self, number: u64) {
         self.noted = self.noted.max(number);
     }
@@ -64,11 +64,11 @@ impl Numbering {
 
 impl Class {
     const ALL: Self = Self { first: 1, stride: 1 };
-    /// The numbers of a group without some learners that has more members than any other group beside it.
+    /// The class of an incomplete group with more members than any other concurrent group.
     const ODD: Self = Self { first: 1, stride: 2 };
 
-    /// The class of a group, among so many learners. Of the even numbers, those of a group depend on its coordinator,
-    /// which is in no other group at the same time.
+    /// Returns the class of a group, among `learners` learners. The even numbers are divided by coordinator, which is
+    /// in no other group at the same time.
     fn of(roster: &Roster, learners: usize) -> Self {
         let members = roster.members.len();
         // Any two groups that are the larger part have a common member.

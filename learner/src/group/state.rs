@@ -1,10 +1,10 @@
-//! The state of a training as bytes, which a member of a group takes over from another one.
+//! Training state as bytes, which a group member takes over from another member.
 
 use anyhow::{Context as _, ensure};
 use learner::checkpoint::{Checkpoint, Progress};
 use serde::{Deserialize, Serialize};
 
-/// The longest header, in bytes: a thousand times that of any trainer.
+/// Maximum header length, in bytes: a thousand times the header of any trainer.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Serialize, Deserialize)]

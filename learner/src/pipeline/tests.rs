@@ -14,8 +14,8 @@ use crate::seed;
 /// Timeout of a wait, after which the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A position of the trajectory with this number: the empty board, or an illegal one, since a column has only six
-/// places.
+/// Returns a position of the trajectory with this number: the empty board, or an illegal position, since a column has
+/// only six places.
 fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {
     let policy = vec![ActionProbability { action: Action(3), probability: 1.0 }];
     let weights_version = WeightsVersion(version);
@@ -56,7 +56,7 @@ fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
     prepare(&[ConnectFour::new()], settings, &Priorities::new().0, seed, threads).unwrap()
 }
 
-/// Hands in a batch of samples and the servers they came from.
+/// Hands in a batch of samples with the source servers.
 fn hand_in(preparers: &Preparers, drawn: Vec<(Sample, Server)>) {
     hand_to(preparers, 0, drawn);
 }
@@ -128,8 +128,8 @@ fn preparing_threads_end_when_their_input_or_output_channels_close() {
     join(threads);
 }
 
-/// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each
-/// draw has 16 positions, so that two random streams do not agree by chance.
+/// Returns the batches of ten draws; the fourth has no valid sample. Connect Four has two symmetries, and each draw
+/// has 16 positions, so that two random streams do not agree by chance.
 fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f64)> {
     let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads, seed);
     let feeder = std::thread::spawn(move || {
@@ -150,7 +150,7 @@ fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f6
     all
 }
 
-/// A position whose image differs from itself, searched by the weights of this number.
+/// Returns a position that differs from the image, searched by the weights with this number.
 fn off_centre(number: u64, is_legal: bool) -> Sample {
     let weights_version = WeightsVersion(number);
     let step = |kind| Step { action: Action(0), reward: 0.0, kind, weights_version };

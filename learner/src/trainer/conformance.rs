@@ -1,4 +1,4 @@
-//! The contract of [`Trainer`] as tests, which every backend runs.
+//! The contract of [`Trainer`] as tests, run by every backend.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use weights::{Activation, BlockKind, Design, HeadKind, Model, NormKind};
 
 use super::*;
 
-/// Makes trainers of one backend for one model, all with the same first weights, and batches for their network.
+/// Makes trainers of one backend and model, all with the same initial weights, and batches for the network.
 pub(super) struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
@@ -18,11 +18,11 @@ pub(super) struct Subject {
     moments: MomentFormat,
     recompute: Recompute,
     examples: fn() -> Examples,
-    /// Examples whose losses are NaN.
+    /// Examples with NaN losses.
     pub(super) not_finite: fn() -> Examples,
 }
 
-/// The backend that `make` makes, with every model, every optimiser and every format of moments.
+/// Returns subjects for the backend that `make` makes: every model, every optimiser and every format of moments.
 pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
     let muzero = || Subject {
         make,
@@ -79,7 +79,7 @@ fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Tr
     Box::new(training_cpu::Trainer::new(architecture, settings, 1, 2).unwrap())
 }
 
-/// A network small enough to train in a test.
+/// Returns a network small enough to train in a test.
 pub(crate) fn architecture(model: Model) -> Architecture {
     Architecture {
         game: "any".into(),
@@ -96,7 +96,7 @@ pub(crate) fn architecture(model: Model) -> Architecture {
     }
 }
 
-/// The network on another board.
+/// Returns the architecture on another board.
 fn on_another_board(architecture: &Architecture) -> Architecture {
     Architecture { game: format!("{}-4x3", architecture.game), height: 4, actions: 12, ..architecture.clone() }
 }
@@ -105,7 +105,7 @@ fn batch() -> TrainingBatch {
     batch_of(0, 9)
 }
 
-/// One position of the board with an index, of as many cells.
+/// Returns one position of the board with index `board`, which has `cells` cells.
 fn batch_of(board: usize, cells: usize) -> TrainingBatch {
     TrainingBatch {
         board,
@@ -118,7 +118,7 @@ fn batch_of(board: usize, cells: usize) -> TrainingBatch {
     }
 }
 
-/// One position and two steps.
+/// Returns one position and two steps.
 fn unrolled() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -137,7 +137,7 @@ fn unrolled() -> UnrolledBatch {
     }
 }
 
-/// One position and no step.
+/// Returns one position without steps.
 fn returns() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -164,7 +164,7 @@ impl Subject {
         (self.make)(&self.architecture(), self.settings())
     }
 
-    /// A trainer after some steps.
+    /// Returns a trainer after `steps` steps.
     fn after(&self, steps: usize) -> Box<dyn Trainer> {
         let mut trainer = self.trainer();
         for _ in 0..steps {
@@ -218,7 +218,7 @@ impl Subject {
         let mut trainer = (self.make)(&architecture, settings());
         let mut sums = vec![0.0; layout.parameters.iter().map(|entry| entry.range().len()).sum()];
         for steps in 1..=6 {
-            // Half of the schedule has passed before the third step; a restored trainer goes on with the same average.
+            // Half of the schedule is over before the third step; a restored trainer continues with the same average.
             let files = files(trainer.as_ref());
             trainer = (self.make)(&architecture, settings());
             trainer.load(&files).unwrap();
@@ -283,7 +283,7 @@ impl Subject {
         assert_eq!(files(one.as_ref()), files(other.as_ref()));
     }
 
-    /// A trainer of the other board with the same state is the oracle, since no tensor depends on the board.
+    /// A trainer for the other board with the same state is the oracle, since no tensor depends on the board.
     fn steps_on_two_boards_alternate_as_by_trainers_of_either_board(&self) {
         let [own, other] = [self.architecture(), on_another_board(&self.architecture())];
         let mut trainer = self.trainer();
@@ -299,7 +299,7 @@ impl Subject {
             assert_eq!(after, files(of_one_board[board].as_ref()));
             assert_ne!(after, before);
         }
-        // A trainer that goes back to a state keeps its boards.
+        // A trainer with a restored state keeps the added boards.
         let state = files(self.after(2).as_ref());
         trainer.load(&state).unwrap();
         for (board, cells) in [(2, 12), (1, 9), (0, 12)] {
@@ -329,7 +329,7 @@ impl Subject {
     }
 }
 
-/// The mean of one contribution.
+/// Returns the mean of a single contribution.
 fn alone(mut contributed: Contributed) -> Contributed {
     let sum = contributed.contribution.numbers().to_vec();
     contributed.contribution.set_mean(&sum, 1);

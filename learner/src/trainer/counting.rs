@@ -1,4 +1,4 @@
-//! A trainer for tests that computes nothing and notes what it is given.
+//! A trainer for tests that computes nothing and records the inputs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,39 +8,39 @@ use training::Losses;
 
 use super::*;
 
-/// What a [`Counting`] trainer was given.
+/// The inputs of a [`Counting`] trainer.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// The positions of each step.
+    /// Number of positions in each step.
     pub(crate) positions: Vec<usize>,
-    /// The board of each step.
+    /// Board index of each step.
     pub(crate) boards: Vec<usize>,
-    /// The progress that was set before each step.
+    /// Schedule progress before each step.
     pub(crate) progress: Vec<f64>,
-    /// The most steps that were queued at once.
+    /// Maximum number of steps queued at once.
     pub(crate) queued_max: usize,
 }
 
-/// A trainer whose steps take every batch and apply nothing.
+/// A trainer with steps that take every batch and apply nothing.
 #[derive(Debug)]
 pub(crate) struct Counting {
     log: Arc<Mutex<Log>>,
-    /// The number of boards.
+    /// Number of boards, including added boards.
     boards: usize,
     queued: VecDeque<usize>,
     steps: u64,
-    /// The number of steps to skip.
+    /// Number of steps to skip.
     skips: usize,
 }
 
 impl Counting {
-    /// Creates a trainer and the log that it writes.
+    /// Creates a trainer and the log for the inputs.
     pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
         (Self { log: Arc::clone(&log), boards: 1, queued: VecDeque::new(), steps: 0, skips: 0 }, log)
     }
 
-    /// Creates a trainer that skips its first `skips` steps as if their gradients overflowed.
+    /// Creates a trainer that skips the first `skips` steps, as after a gradient overflow.
     pub(crate) fn skipping(skips: usize) -> (Self, Arc<Mutex<Log>>) {
         let (trainer, log) = Self::new();
         (Self { skips, ..trainer }, log)

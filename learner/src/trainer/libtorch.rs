@@ -1,8 +1,8 @@
-//! The backend of libtorch.
+//! The libtorch backend of training.
 
 use super::*;
 
-/// The results of a step of libtorch.
+/// Converts the result of a libtorch step.
 fn collected(trained: Result<Trained, network_torch::Error>) -> anyhow::Result<Collected> {
     match trained {
         Ok(trained) => Ok(Collected::Trained(trained)),

@@ -1,8 +1,8 @@
-//! Contributions on a device, which a program without libtorch has none of.
+//! A stand-in for contributions on a device, in a program without libtorch.
 
 use collective::Numbers;
 
-/// No contribution: there is no device.
+/// An uninhabited contribution: there is no device.
 #[derive(Debug)]
 pub(crate) enum DeviceContribution {}
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::trainer::conformance::architecture;
 use crate::trainer::counting::{Counting, Log};
 
-/// A batch of one empty board with a uniform policy.
+/// Returns a batch of one empty board with a uniform policy.
 pub(super) fn prepared() -> Prepared {
     let batch = TrainingBatch {
         board: 0,
@@ -31,7 +31,7 @@ pub(super) fn checkpoints(folder: &Path) -> Checkpoints {
     Checkpoints::new(folder.join("checkpoints"), 2)
 }
 
-/// A batch whose loss is NaN.
+/// Returns a batch with a NaN loss.
 pub(super) fn not_finite() -> Prepared {
     let mut prepared = prepared();
     let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
@@ -39,7 +39,7 @@ pub(super) fn not_finite() -> Prepared {
     prepared
 }
 
-/// A run that begins in `folder`, or resumes from the last checkpoint there.
+/// Starts a run in `folder`, or resumes from the last checkpoint there.
 pub(super) fn start(folder: &Path) -> Start {
     let architecture = architecture(Model::Alphazero);
     let new = || training_cpu::Trainer::new(&architecture, TrainerSettings::default(), 1, 1).unwrap();
@@ -51,12 +51,12 @@ pub(super) fn start(folder: &Path) -> Start {
     Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
 }
 
-/// Trains on these batches in `folder` and ends; no interval passes in between.
+/// Trains on these batches in `folder`; no interval elapses meanwhile.
 fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
     train_with(folder, batches, 0, |_| {}, publish)
 }
 
-/// Trains as [`train`] does, with this number of steps queued ahead and with other settings.
+/// Trains as [`train`] does, with `queue_depth` steps queued in advance and with other settings.
 fn train_with(
     folder: &Path,
     batches: Vec<Prepared>,
@@ -106,7 +106,7 @@ fn a_run_ends_with_a_published_version_and_a_checkpoint() {
 fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("weights");
-    // After the first version is published, a file replaces the folder.
+    // After the publication of the first version, a file replaces the directory.
     let spoil = |_: Manifest, _: Bytes| {
         fs::remove_dir_all(&weights).unwrap();
         fs::write(&weights, "no folder").unwrap();
@@ -159,7 +159,7 @@ fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_
     let folder = tempfile::tempdir().unwrap();
     let mut versions = Vec::new();
     let always = |learner: &mut LearnerSection| {
-        // Both are due after every step; those that meet a write in flight are skipped.
+        // Both are due after every step, and skipped during a write.
         learner.publish_interval_seconds = 0.01;
         learner.checkpoint_interval_seconds = 0.01;
     };
@@ -174,7 +174,7 @@ fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_
     assert_eq!(last_checkpoint(folder.path()), Some(20));
 }
 
-/// Whatever the clock, the depth of the queue and refused steps do, versions are at the same steps.
+/// Versions are at the same steps for any clock, queue depth and refused steps.
 #[test]
 fn publication_by_steps_is_at_exact_multiples_at_any_speed_and_no_version_is_left_out() {
     for (queue_depth, pause_ms) in [(0, 0), (1, 0), (3, 0), (1, 20)] {
@@ -211,7 +211,7 @@ fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weight
     assert_eq!(last_checkpoint(folder.path()), Some(3));
 }
 
-/// A batch of three positions, each unrolled by two steps.
+/// Returns a batch of three positions, each unrolled by two steps.
 fn unrolled() -> Prepared {
     let batch = UnrolledBatch {
         unroll_steps: 2,
@@ -245,7 +245,7 @@ fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_foll
     }
 }
 
-/// The bytes of the event files of a folder.
+/// Returns the bytes of the event files in a directory.
 fn event_bytes(folder: &Path) -> Vec<u8> {
     let paths = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
     paths.flat_map(|path| fs::read(path).unwrap()).collect()
@@ -272,7 +272,7 @@ fn publications_are_recorded_with_settings_losses_and_histograms_of_weights_and_
     assert!(!holds(&bytes, "loss/chance"));
 }
 
-/// The name of a tensor of the tests' network.
+/// Returns the name of a tensor in the tests' network.
 fn training_cpu_tensor() -> String {
     let layers = training::ModelLayers::new(&architecture(Model::Alphazero)).unwrap();
     layers.layout().parameters[0].tensor.name.clone()
@@ -298,7 +298,7 @@ fn skipped_steps_count_neither_as_steps_nor_as_steps_in_a_row_that_restore_a_che
     let (trainer, _) = Counting::skipping(2 * NOT_FINITE_MAX as usize);
     let start = Start { trainer: Box::new(trainer), architecture: architecture(Model::Alphazero), progress: None };
     let batches = (0..2 * NOT_FINITE_MAX as usize + 1).map(|_| prepared()).collect();
-    // Without a checkpoint to restore, as many steps that are not finite would end the run.
+    // Without a checkpoint to restore, this number of non-finite steps would stop the run.
     train_from(start, settings, batches, 0, |_, _| {}).unwrap();
     let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
     assert_eq!((progress.training_step, progress.positions), (1, 1));
@@ -341,7 +341,7 @@ fn a_step_or_a_write_that_does_not_return_is_a_stall_and_waiting_for_trajectorie
     let stalls =
         |thread| problem().starts_with(&format!("the thread {thread} has stalled")) && !problem().contains(';');
     std::thread::scope(|scope| {
-        // A failed assertion drops it, and the training ends.
+        // A failed assertion drops the sender, which stops the training.
         let sender = sender;
         let hangs = disk.lock().unwrap();
         scope.spawn(move || {

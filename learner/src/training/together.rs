@@ -1,4 +1,4 @@
-//! Training with other learners: the loop of the training thread as a member of groups.
+//! Training with other learners: the loop of the training thread as a group member.
 
 mod summed;
 
@@ -15,17 +15,17 @@ use crate::pipeline::Batches;
 use crate::trainer::Contents;
 use crate::writer::{Kind, Writing};
 
-/// The longest time that a member waits for a batch before it takes part in a step without one: no other member waits
-/// longer for it, whatever its replay servers do.
+/// Maximum time to wait for a batch before a member takes part in a step without one: this bounds the delay of other
+/// members, for any delay of the replay servers.
 const BATCH_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The most bytes of a state per number of a contribution, beside its header: five copies of four bytes and as much
-/// again.
+/// Maximum state bytes per value of a contribution, in addition to [`STATE_BYTES_BESIDE`]: five copies of four bytes,
+/// times two.
 const STATE_BYTES_PER_NUMBER: usize = 40;
-/// The most bytes of a state beside its numbers.
+/// Maximum state bytes in addition to the values.
 const STATE_BYTES_BESIDE: usize = 2 << 20;
 
-/// What arrives while a member waits for a batch.
+/// The event while a member waits for a batch.
 enum Arrived {
     Batch(Box<Prepared>),
     Nothing,
@@ -33,7 +33,7 @@ enum Arrived {
 }
 
 impl Training {
-    /// Trains in groups until `batches` ends or `stop` returns true, and has a checkpoint written.
+    /// Trains in groups until `batches` ends or `stop` returns true, then writes a checkpoint.
     pub(super) fn train_together(
         mut self,
         mut group: Group,
@@ -64,7 +64,7 @@ impl Training {
             let Some(control) = self.step_together(&mut group, prepared, is_due, &mut writing, stop)? else { break };
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            // The step that was to be published may have been refused, by all members alike.
+            // The step to publish may have been refused, by all members alike.
             let publishes = control.publishes() && self.is_boundary(self.trainer.step_count());
             if let Some(version) = publishes.then(|| group.give_number()).flatten() {
                 let begun = self.publish_as(Some(version), &mut writing);
@@ -85,12 +85,12 @@ impl Training {
                 is_member = self.form(&mut group, stop)?;
             }
         }
-        // The other members notice the end of the connections.
+        // The other members notice the closed connections.
         drop(group);
         for written in writing.wait() {
             self.try_again_later(written);
         }
-        // No version is published: the others go on, and would give its number to other weights.
+        // No version is published: the other members continue, and would give the same number to other weights.
         let checkpoint = self.checkpoint(&mut writing);
         checkpoint.and(self.note_all(writing.wait()))?;
         self.end_trace();
@@ -114,7 +114,7 @@ impl Training {
         }
     }
 
-    /// Gives the state to the other members, or takes it from the rank `source`.
+    /// Sends the state to the other members, or takes the state of rank `source`.
     fn share_state(&mut self, group: &mut Group, source: usize) -> anyhow::Result<Result<(), collective::Error>> {
         let is_source = group.rank() == Some(source);
         let mut bytes = match is_source {
@@ -152,8 +152,8 @@ impl Training {
         Ok(Ok(()))
     }
 
-    /// Takes a step with the other members, again in the next group if one is lost. Returns the sums of their control
-    /// numbers; `None` if `stop` returned true.
+    /// Takes a step with the other members; after the loss of a member, again in the next group. Returns the sums of
+    /// the control values; `None` if `stop` returned true.
     fn step_together(
         &mut self,
         group: &mut Group,
@@ -192,7 +192,7 @@ impl Training {
             };
             self.take(pending, collected, writing)?;
             group.reached(self.trainer.step_count());
-            // Every member has restored a checkpoint of its own; the next group begins with the newest.
+            // Every member has restored a separate checkpoint; the next group starts with the latest.
             if std::mem::take(&mut self.is_restored) {
                 return Ok(Some(Control { reform: 1.0, publish: 0.0, ..control }));
             }
@@ -200,7 +200,7 @@ impl Training {
         Ok(Some(control))
     }
 
-    /// Returns the control numbers of this member.
+    /// Returns the control values of this member.
     fn control(&self, group: &mut Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
         let flag = |is_set: bool| if is_set { 1.0 } else { 0.0 };
         let mine = Control {
@@ -219,7 +219,7 @@ impl Training {
     }
 }
 
-/// Waits for a batch.
+/// Waits for a batch, at most [`BATCH_WAIT`].
 fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
     let begun = Instant::now();
     while !stop() && begun.elapsed() < BATCH_WAIT {

@@ -1,4 +1,4 @@
-//! The positions that weights are validated on: the newest samples of held-out trajectories, each position once.
+//! The positions for validation: the latest samples of held-out trajectories, each position once.
 
 use std::collections::VecDeque;
 
@@ -10,37 +10,37 @@ use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
 use crate::held_out::Drawn;
 use crate::priorities::Item;
 
-/// The most memory of the observations of all positions.
+/// Maximum memory for the observations of all positions, in bytes.
 const BYTES_MAX: usize = 256 << 20;
 
-/// A position with its targets, which are those of training.
+/// A position with training targets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// The item that it was drawn as.
+    /// The item of the sample, for priorities.
     pub(crate) item: Item,
-    /// `[C, H, W]`.
+    /// Observation, `[C, H, W]`.
     pub(crate) observation: Observations,
-    /// The actions that have a prior: the legal ones, or all for a model without rules.
+    /// The actions with a prior: legal actions, or all actions for a model without rules.
     pub(crate) actions: Vec<Action>,
-    /// The search policy over these actions.
+    /// Search policy over `actions`.
     pub(crate) policy: Vec<f32>,
-    /// 0 if there is no policy target.
+    /// Weight of the policy target; 0 if there is none.
     pub(crate) policy_weight: f32,
-    /// The target of the value.
+    /// Target of the value.
     pub(crate) value: ValueTarget,
-    /// The score of the episode for the player to move: 1 for a win, ½ for a draw, 0 for a loss; `None` in games scored
-    /// by rewards, and where the episode has no outcome by the rules.
+    /// Episode score for the player to move: 1 for a win, ½ for a draw, 0 for a loss; `None` in games scored by
+    /// rewards, and if the episode has no outcome by the rules.
     pub(crate) score: Option<f32>,
-    /// Whether it was not evaluated yet.
+    /// True until the first evaluation.
     pub(crate) is_new: bool,
 }
 
-/// The target of a value.
+/// The value target of a position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueTarget {
-    /// Win, draw and loss of the player to move.
+    /// Probabilities of win, draw and loss for the player to move.
     Wdl([f32; Outcome::RESULTS]),
-    /// A return, with its weight.
+    /// A return, with a weight.
     Return {
         /// For the player to move, before the transform.
         value: f32,
@@ -50,7 +50,7 @@ pub(crate) enum ValueTarget {
 }
 
 impl ValueTarget {
-    /// The target as a number, win − loss or the return, and its weight.
+    /// Returns the target as a scalar, win − loss or the return, with the weight.
     pub(crate) fn scalar(&self) -> (f32, f32) {
         match *self {
             Self::Wdl([win, _, loss]) => (win - loss, 1.0),
@@ -59,7 +59,7 @@ impl ValueTarget {
     }
 }
 
-/// The newest positions, oldest first.
+/// The latest positions, oldest first.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) rows: VecDeque<Row>,
@@ -67,12 +67,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of at most `positions_max` positions, and of fewer if their observations take too much memory.
+    /// Creates a buffer of at most `positions_max` positions, and of fewer if the observations take too much memory.
     pub(crate) fn new(positions_max: usize) -> Self {
         Self { rows: VecDeque::new(), positions_max }
     }
 
-    /// Adds a position. It replaces itself if it was drawn before, else the oldest one if there is no room.
+    /// Adds a position. Replaces an earlier draw of the same position, or else the oldest position if there is no
+    /// room.
     pub(crate) fn add(&mut self, row: Row) {
         let same = |other: &Row| (other.item.trajectory, other.item.ply) == (row.item.trajectory, row.item.ply);
         if let Some(at) = self.rows.iter().position(same) {
@@ -90,7 +91,7 @@ impl Buffer {
     }
 }
 
-/// Makes rows of samples, each under a random symmetry, and returns those that break the rules.
+/// Makes rows from samples, each under a random symmetry; also returns trajectories that break the rules.
 pub(crate) fn rows<G: Game>(
     game: &G,
     targets: Targets,
@@ -117,7 +118,7 @@ pub(crate) fn rows<G: Game>(
     (rows.iter().enumerate().map(row).collect(), rejected)
 }
 
-/// The same targets with values of the outcome alone.
+/// Returns the same targets with values from the outcome alone.
 fn of_outcomes(targets: Targets) -> Targets {
     match targets {
         Targets::Positions { .. } => Targets::Positions { search_value_share: 0.0 },
@@ -125,7 +126,7 @@ fn of_outcomes(targets: Targets) -> Targets {
     }
 }
 
-/// The observation of a row, of `values` numbers.
+/// Returns the observation of a row, with `values` values.
 fn observation(examples: &Examples, row: usize, values: usize) -> Observations {
     let observations = match examples {
         Examples::Positions(batch) => &batch.observations,
@@ -138,7 +139,7 @@ fn observation(examples: &Examples, row: usize, values: usize) -> Observations {
     }
 }
 
-/// The realised score of a row of targets of outcomes.
+/// Returns the realised score in a row of outcome targets.
 fn score<G: Game>(game: &G, examples: &Examples, row: usize) -> Option<f32> {
     if game.spec().scoring != game::Scoring::Outcome {
         return None;
@@ -166,7 +167,7 @@ fn of_position(batch: &TrainingBatch, row: usize, item: Item, observation: Obser
     Row { item, observation, actions, policy, policy_weight, value: ValueTarget::Wdl(wdl), score, is_new: true }
 }
 
-/// The position of an unrolled row, without the steps that follow it.
+/// Returns the position of an unrolled row, without the subsequent steps.
 fn of_root(batch: &UnrolledBatch, row: usize, item: Item, observation: Observations, score: Option<f32>) -> Row {
     let actions = batch.policies.len() / batch.policy_weights.len();
     let at = row * (batch.unroll_steps + 1);

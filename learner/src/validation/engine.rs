@@ -1,5 +1,5 @@
-//! The evaluators of published weights that validation uses: the CPU kernel in float32, or libtorch on an accelerator
-//! that trains and for networks that the kernel does not support.
+//! The evaluators of published weights for validation: the CPU kernel in float32, or libtorch on a training
+//! accelerator and for networks without kernel support.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Evaluates on the device that trains, if it takes work of several threads, else on the CPU.
+    /// Evaluates on the training device, if that takes work from several threads, else on the CPU.
     pub(crate) fn new(device: Device) -> Self {
         #[cfg(not(feature = "torch"))]
         let Device::Cpu = device;
@@ -34,11 +34,11 @@ impl Engine {
         }
     }
 
-    /// Builds the evaluator of a published version. That of a MuZero network evaluates positions by representation and
-    /// prediction.
+    /// Builds the evaluator of a published version. For a MuZero network, it evaluates positions by representation
+    /// and prediction.
     ///
     /// # Errors
-    /// Weights that do not fit their manifest, a network that no engine of this program supports, a device that fails.
+    /// Weights do not fit the manifest, no engine of this program supports the network, or a device fails.
     pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
         #[cfg(feature = "torch")]
         if self.device != Device::Cpu {
@@ -61,7 +61,7 @@ impl Engine {
     }
 }
 
-/// Builds the evaluator of libtorch in float32.
+/// Builds the libtorch evaluator in float32.
 #[cfg(feature = "torch")]
 pub(super) fn on_libtorch(device: Device, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
     use network_torch::{LibtorchEvaluator, LibtorchLatent, Precision};

@@ -1,4 +1,4 @@
-//! What validation measures: losses, accuracy and calibration of predictions, as plain numbers in float64.
+//! The measures of validation: losses, accuracy and calibration of predictions, in float64.
 
 use inference::Wdl;
 use metrics::gauge;
@@ -6,29 +6,29 @@ use weights::WeightsVersion;
 
 use super::buffer::{Row, ValueTarget};
 
-/// M: the number of bins of the calibration error, as in Guo et al. (2017).
+/// M, the number of bins in the calibration error, as in Guo et al. (2017).
 const BINS: usize = 15;
 
 /// The measures of one weights version on the buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measures {
-    /// The number of positions.
+    /// Number of measured positions.
     pub(crate) positions: usize,
     /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
     pub(crate) policy_loss: f64,
-    /// Share of search policies of which the likeliest move is one of the most visited.
+    /// Share of positions with the highest prior on one of the most visited moves.
     pub(crate) policy_accuracy: f64,
-    /// Cross-entropy of win, draw and loss against their targets, in nats; `None` where values are not probabilities.
+    /// Cross-entropy of win, draw and loss against the targets, in nats; `None` if values are not probabilities.
     pub(crate) value_loss: Option<f64>,
-    /// Mean squared distance of values from their targets: win − loss, or returns.
+    /// Mean squared distance of values from targets: win − loss, or returns.
     pub(crate) value_squared_error: f64,
-    /// The expected calibration error of the expected score, from 0 to 1 ([`Calibration::error`]); `None` in games
-    /// scored by rewards.
+    /// Expected calibration error of the expected score, from 0 to 1 ([`Calibration::error`]); `None` in games scored
+    /// by rewards.
     pub(crate) calibration_error: Option<f64>,
 }
 
 impl Measures {
-    /// Exports them as those of this version.
+    /// Exports the measures of this version.
     pub(crate) fn export(&self, version: WeightsVersion) {
         gauge!("zerofleet_learner_validation_weights_version").set(version.0 as f64);
         gauge!("zerofleet_learner_validation_positions").set(self.positions as f64);
@@ -43,7 +43,7 @@ impl Measures {
         }
     }
 
-    /// Exports those that are comparable between boards, as those of a board beside that of the network.
+    /// Exports the measures that are comparable between boards, for a board other than the network's.
     pub(crate) fn export_of(&self, board: &str) {
         let board = || board.to_owned();
         gauge!("zerofleet_learner_board_validation_loss", "board" => board(), "part" => "policy").set(self.policy_loss);
@@ -71,8 +71,8 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Adds a row with its `priors` over the row's legal actions, and its value, with probabilities where the network
-    /// predicts them. Returns the distance of the value from its target, 0 without a target.
+    /// Adds a row with the `priors` over the row's legal actions, and the value, with probabilities if the network
+    /// predicts them. Returns the distance of the value from the target, 0 without a target.
     pub(crate) fn add(&mut self, row: &Row, priors: &[f32], value: f32, wdl: Option<Wdl>) -> f32 {
         let weight = f64::from(row.policy_weight);
         self.positions += 1;
@@ -101,7 +101,7 @@ impl Sums {
         distance.abs() as f32
     }
 
-    /// The measures of all rows; `None` without a row.
+    /// Returns the measures of all rows; `None` without a row.
     pub(crate) fn measures(&self) -> Option<Measures> {
         let share = |sum: f64, of: f64| if of > 0.0 { sum / of } else { 0.0 };
         (self.positions > 0).then(|| Measures {
@@ -115,7 +115,7 @@ impl Sums {
     }
 }
 
-/// Predicted and realised scores by bins of the prediction.
+/// Predicted and realised scores, binned by prediction.
 #[derive(Debug, Default)]
 pub(crate) struct Calibration {
     bins: [Bin; BINS],
@@ -139,8 +139,8 @@ impl Calibration {
         bin.realised += realised;
     }
 
-    /// The expected calibration error `Σₘ |Bₘ| / n · |realised(Bₘ) − predicted(Bₘ)|` over M bins Bₘ of equal width, in
-    /// which both are means (Naeini et al. 2015; Guo et al. 2017, equation 3, with scores instead of accuracy and
+    /// Returns the expected calibration error `Σₘ |Bₘ| / n · |realised(Bₘ) − predicted(Bₘ)|` over M bins Bₘ of equal
+    /// width, with mean scores (Naeini et al. 2015; Guo et al. 2017, equation 3, with scores instead of accuracy and
     /// confidence); `None` without rows.
     pub(crate) fn error(&self) -> Option<f64> {
         let rows: usize = self.bins.iter().map(|bin| bin.rows).sum();
@@ -149,7 +149,7 @@ impl Calibration {
     }
 }
 
-/// `Σ −πₐ ln pₐ`, where a probability of 0 counts as the smallest above it.
+/// Returns `Σ −πₐ ln pₐ`; a probability of 0 counts as the smallest positive value.
 fn cross_entropy(targets: &[f32], probabilities: &[f32]) -> f64 {
     let term = |(&target, &p): (&f32, &f32)| match target {
         0.0 => 0.0,
@@ -158,7 +158,7 @@ fn cross_entropy(targets: &[f32], probabilities: &[f32]) -> f64 {
     targets.iter().zip(probabilities).map(term).sum()
 }
 
-/// The first index of the largest probability.
+/// Returns the first index of the largest probability.
 fn likeliest(probabilities: &[f32]) -> Option<usize> {
     (0..probabilities.len()).rev().max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b]))
 }

@@ -25,8 +25,8 @@ fn architecture(model: Model, channels: usize) -> Architecture {
     Architecture { game: spec.name, planes: spec.observation.planes, channels, ..small(model) }
 }
 
-/// A position after four random plies, with a random search result and a random winner: nothing can be learnt from it
-/// that is true of another one.
+/// Returns a position after four random plies, with a random search result and a random winner: nothing learnt from
+/// one such position is true of another.
 fn drawn(sequence: u64) -> Drawn {
     let mut rng = ChaCha8Rng::seed_from_u64(sequence);
     let mut free: Vec<u16> = (0..9).collect();
@@ -44,7 +44,7 @@ fn drawn(sequence: u64) -> Drawn {
     (sample, Server::at("http://a:7001"))
 }
 
-/// A trainer of a network for tic-tac-toe.
+/// Returns a trainer of a network for tic-tac-toe.
 fn trainer(architecture: &Architecture) -> training_cpu::Trainer {
     let settings = TrainerSettings {
         learning_rate: 1e-2,
@@ -57,7 +57,7 @@ fn trainer(architecture: &Architecture) -> training_cpu::Trainer {
     training_cpu::Trainer::new(architecture, settings, 1, 1).unwrap()
 }
 
-/// The published version of a trainer.
+/// Returns the published version of a trainer.
 fn publish(architecture: &Architecture, trainer: &training_cpu::Trainer, version: u64) -> Version {
     let bytes = trainer.snapshot(Contents::Average).published().unwrap();
     let manifest = Manifest {
@@ -85,8 +85,8 @@ fn measured((manifest, bytes): &Version, buffer: &mut Buffer) -> Measures {
     measure(evaluator.as_mut(), TicTacToe::new().spec().observation, buffer, &|| false).unwrap().unwrap().0
 }
 
-/// The overfitting of 24 random labels: their loss falls and that of 64 others rises far above that of a network that
-/// knows nothing, ln 5.
+/// Overfits 24 random labels: the training loss falls, and the loss on 64 other labels rises far above ln 5, the loss
+/// of uniform priors.
 #[test]
 fn overfitting_shows_as_a_training_loss_that_falls_and_a_validation_loss_that_rises() {
     let architecture = architecture(Model::Alphazero, 16);
@@ -121,7 +121,7 @@ fn evaluation_uses_running_statistics_so_that_a_position_is_measured_alike_in_ev
     trainer.collect().unwrap().unwrap();
     let version = publish(&architecture, &trainer, 1);
     let all = measured(&version, &mut buffer_of(POSITIONS, 0..300));
-    // More rows than a batch; the mean of single measurements is that of all.
+    // More rows than a batch; the mean of single measurements equals the measurement of all rows.
     let mut all_rows = buffer_of(POSITIONS, 0..300);
     let alone = all_rows.rows.iter_mut().map(|row| {
         let mut buffer = Buffer::new(1);
@@ -232,7 +232,7 @@ fn the_thread_reports_what_breaks_the_rules_and_ends_when_both_queues_close() {
     validation.samples.send(vec![drawn(1), (broken, server.clone()), drawn(2)]).unwrap();
     let (reported_to, rejected) = reported.blocking_recv().unwrap();
     assert_eq!((reported_to, rejected.trajectory, rejected.ply), (server, id, 2));
-    // A version that waits is replaced, and a stopped learner evaluates none.
+    // A waiting version is replaced, and a stopped learner evaluates none.
     is_stopped.store(true, Ordering::Relaxed);
     for version in 1..5 {
         let (manifest, bytes) = publish(&architecture, &trainer(&architecture), version);

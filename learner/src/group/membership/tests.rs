@@ -18,7 +18,7 @@ fn exchange(number: u8) -> Meeting {
     Meeting::Exchange { secret: Secret([number; 32]) }
 }
 
-/// Looks that were answered.
+/// Wraps looks as timely responses.
 fn answered(looks: &[Look]) -> Vec<(usize, Result<Look, PeerError>)> {
     looks.iter().map(|look| (look.index, Ok(*look))).collect()
 }
@@ -27,7 +27,7 @@ fn nccl() -> Meeting {
     Meeting::Nccl { id: Box::new([1; 128]) }
 }
 
-/// A candidate on a GPU.
+/// Returns a candidate on a GPU.
 fn on_gpu(index: usize, gpu: u8) -> Candidate {
     Candidate { gpu: Some([gpu; 16]), ..candidate(index, 0) }
 }
@@ -42,7 +42,7 @@ fn look(index: usize, phase: Phase, steps: u64) -> Look {
     Look { phase, index, steps }
 }
 
-/// A coordinator of a group with these other members.
+/// Returns the coordinator of a group with these other members.
 fn coordinator(own: usize, learners: usize, others: &[usize]) -> Membership {
     let mut membership = Membership::new(own, learners, ROLL, PATIENCE);
     let start = now();
@@ -155,7 +155,7 @@ fn a_roll_is_closed_when_all_have_come_or_after_its_time_with_those_that_came() 
     assert_eq!(membership.asked(Candidate { weights_version: 3, ..candidate(1, 4) }), Asked::Waits);
     assert!(membership.is_complete(start));
     let closed = membership.close(exchange(5)).unwrap();
-    // The source is the lowest rank of those with the most steps.
+    // The source is the lowest rank among the members with the most steps.
     let expected =
         Roster { generation: 8, members: vec![0, 1, 2], source: 1, weights_version: 3, meeting: exchange(5) };
     assert_eq!(closed, expected);
@@ -261,7 +261,7 @@ fn a_roll_is_closed_with_the_library_of_those_that_have_come_by_then() {
     assert_eq!(distinct.asked(on_gpu(1, 2)), Asked::Waits);
     assert_eq!(distinct.library(), (Library::Nccl, None));
     assert_eq!(distinct.close(exchange(1)), None, "its members need no store");
-    // One that shares a GPU comes after the unique id was made.
+    // A learner that shares a GPU comes after the unique id was made.
     assert_eq!(distinct.asked(on_gpu(2, 2)), Asked::Waits);
     assert_eq!(distinct.close(nccl()), None);
     let (library, reason) = distinct.library();
@@ -282,7 +282,7 @@ fn where_nccl_is_configured_a_candidate_without_a_gpu_of_its_own_is_refused_and_
             let Asked::Refused(Refusal::Different(reason)) = membership.asked(bad) else { panic!("it has a place") };
             assert!(reason.starts_with("learner.collective: ") && reason.contains(expected), "{reason}");
         }
-        // A member that starts again asks with the GPU that it had.
+        // A restarted member asks with the same GPU.
         assert_eq!(membership.asked(on_gpu(1, 2)), Asked::Waits);
         if !in_training {
             membership.close(nccl()).unwrap();

@@ -11,18 +11,18 @@ use weights::HeadKind;
 use super::*;
 use crate::held_out::HeldOut;
 
-/// Positions of a batch.
+/// Positions per batch.
 const BATCH: usize = 2;
-/// Batches that are requested ahead from each server.
+/// Batches requested in advance from each server.
 const PREFETCHED: usize = 4;
-/// The boards in the order of their indices.
+/// Names of the boards, by index.
 const BOARDS: [&str; 2] = ["hex-3", "hex-4"];
 
 fn rules(board: &str) -> AnyGame {
     board.parse::<GameKind>().unwrap().rules()
 }
 
-/// A batch of empty boards.
+/// Returns a batch of empty boards.
 fn batch_of(board: &str) -> SampleBatch {
     let policy = vec![ActionProbability { action: Action(1), probability: 1.0 }];
     let kind = StepKind::Full { policy, value: 0.0 };
@@ -64,7 +64,7 @@ impl Drawing {
         Self { servers, drain, task, batches: Some(batches), threads }
     }
 
-    /// Sends this number of batches of each board, at most as many as are requested ahead.
+    /// Sends `batches` batches for each board, at most as many as requested in advance.
     async fn serve(&mut self, batches: [usize; 2]) {
         for ((script, board), batches) in self.servers.iter_mut().zip(BOARDS).zip(batches) {
             let mut stream = script.sampling().await;
@@ -74,12 +74,12 @@ impl Drawing {
             for _ in 0..batches {
                 stream.batch(&batch_of(board)).await;
             }
-            // The stream stays open without another batch, as that of a server whose rate limiter waits.
+            // The stream stays open without another batch, like the stream of a server with a waiting rate limiter.
             tokio::spawn(async move { while stream.request().await.is_some() {} });
         }
     }
 
-    /// Waits for this number of prepared batches, or for as many as there are until the end of all.
+    /// Waits for `count` prepared batches, or fewer if the batches end.
     async fn prepared(&mut self, count: usize) -> Vec<Examples> {
         let mut batches = self.batches.take().unwrap();
         let receive = move || {

@@ -1,5 +1,4 @@
-//! The sum of the members' contributions: in the memory of the device where the group sums there, else in that of the
-//! host.
+//! The sum of the members' contributions: in device memory if the group sums there, otherwise in host memory.
 
 use std::time::Instant;
 
@@ -11,15 +10,15 @@ use crate::group::{CONTROL_NUMBERS, Control, Group};
 use crate::metrics;
 use crate::trainer::{Collected, Contributed, DeviceContribution, StepTimes};
 
-/// The sum over the members, in place of the own contribution.
+/// The sum over the members, in place of this member's contribution.
 pub(super) enum Summed {
     Host { contributed: Contributed, sums: Vec<f32> },
     Device(Contributed<DeviceContribution>),
 }
 
 impl Training {
-    /// Sums the contribution of a batch, or of none, and control numbers over the members. The inner error is that a
-    /// member was lost.
+    /// Sums the contribution, of a batch or of none, and the control values over the members. The inner error means
+    /// that a member was lost.
     pub(super) fn sum(
         &mut self,
         group: &mut Group,
@@ -53,7 +52,7 @@ impl Training {
         Ok(Ok((Summed::Host { contributed, sums }, control)))
     }
 
-    /// Takes the step of the mean over these batches.
+    /// Takes the step of the mean over `batches` batches.
     pub(super) fn apply_mean(&mut self, summed: Summed, batches: usize) -> anyhow::Result<Collected> {
         match summed {
             Summed::Host { mut contributed, sums } => {
@@ -68,7 +67,7 @@ impl Training {
     }
 }
 
-/// Replaces numbers by their sums, and adds to the time of sums.
+/// Replaces values by the sums, and adds to the measured time of sums.
 fn timed(group: &mut Group, numbers: Numbers<'_>) -> Result<(), Error> {
     let begun = Instant::now();
     let reduced = group.all_reduce(numbers);

@@ -1,4 +1,4 @@
-//! Tests of measures against sums in float64 that are written out, and against published properties.
+//! Tests of measures against explicit sums in float64, and against published properties.
 
 use experience::TrajectoryId;
 use game::Action;
@@ -26,14 +26,14 @@ fn row(policy: &[f32], value: ValueTarget, score: Option<f32>) -> Row {
     }
 }
 
-/// Normalised random shares.
+/// Returns normalised random shares.
 fn shares(rng: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
     let shares: Vec<f32> = (0..count).map(|_| rng.random_range(0.0..1.0)).collect();
     let sum: f32 = shares.iter().sum();
     shares.iter().map(|share| share / sum).collect()
 }
 
-/// A row and the logits of its predictions.
+/// A row and the logits of the predictions.
 struct Case {
     row: Row,
     policy_logits: Vec<f32>,
@@ -63,7 +63,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&logit| f64::from(logit).exp() / sum).collect()
 }
 
-/// The measures as written in their documentation, by loops over all rows for every sum.
+/// Computes the documented measures, by loops over all rows for every sum.
 fn by_brute_force(cases: &[Case]) -> Measures {
     let wanted: Vec<&Case> = cases.iter().filter(|case| case.row.policy_weight > 0.0).collect();
     let mut policy_loss = 0.0;
@@ -182,11 +182,11 @@ fn calibrated_predictions_have_no_error_and_overconfident_ones_their_distance() 
     assert_eq!(error(&[]), None);
     // Three of four predictions of 75 % come true.
     assert!(close(error(&[(0.75, 1.0), (0.75, 1.0), (0.75, 1.0), (0.75, 0.0)]), 0.0));
-    // Half of the certain ones do.
+    // Half of the certain predictions come true.
     assert!(close(error(&[(1.0, 1.0), (1.0, 0.0)]), 0.5));
     // Errors of opposite sign in different bins do not cancel; within a bin they do.
     assert!(close(error(&[(0.9, 0.0), (0.1, 1.0)]), 0.9));
     assert!(close(error(&[(0.5, 0.0), (0.5, 1.0)]), 0.0));
-    // Predictions outside their range belong to the outer bins.
+    // Predictions out of range belong to the outer bins.
     assert!(close(error(&[(1.5, 1.0), (-0.5, 0.0)]), 0.0));
 }

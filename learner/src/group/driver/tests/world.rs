@@ -1,4 +1,4 @@
-//! Learners, the network between them and their disks.
+//! Learners with disks, and the network between them.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,77 +19,77 @@ use super::super::{
 use crate::group::library::Library;
 use crate::group::numbering::Numbering;
 
-/// The most learners of a world.
+/// Maximum number of learners in a world.
 pub(super) const LEARNERS_MAX: usize = 4;
-/// The time that a member waits for the others in a step.
+/// Maximum time to wait for other members in a step.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(8);
 const ROLL: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(200);
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
-/// The steps between two checkpoints.
+/// Steps between two checkpoints.
 const CHECKPOINT_STEPS: u64 = 20;
-/// The share of messages that are lost in bad times.
+/// Share of messages lost under faults.
 const LOSS: f64 = 0.005;
 
-/// What is wrong with the learners on purpose.
+/// A deliberate defect of the learners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Defect {
     None,
-    /// One that answers late counts as one that is away.
+    /// A late learner counts as away.
     LateMeansAway,
     /// Every group gives every number.
     EveryNumber,
-    /// A learner that starts again has forgotten the numbers since its last checkpoint.
+    /// A restarted learner has forgotten the numbers since the last checkpoint.
     NotNoted,
 }
 
-/// What a learner keeps when its process ends.
+/// The part of a learner that survives the process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Disk {
     steps: u64,
     state: u64,
     noted: u64,
-    /// The numbers that were noted at the checkpoint.
+    /// Numbers noted at the checkpoint.
     noted_before: u64,
 }
 
 #[derive(Default)]
 struct Learner {
-    /// `None` while it does not run.
+    /// `None` while the learner is stopped.
     questions: Option<mpsc::Sender<Question>>,
     tasks: Vec<AbortHandle>,
     disk: Disk,
     answers_after: Duration,
-    /// The index with which it answers.
+    /// The index in this learner's responses.
     answers_as: usize,
     is_beyond_cut: bool,
-    /// The secret and the size of its group.
+    /// Secret and size of the current group.
     group: Option<([u8; 32], usize)>,
     sizes: Vec<usize>,
     newest_number: u64,
     ended: Option<String>,
 }
 
-/// What one member brings to a step, or their sum.
+/// The contribution of one member to a step, or the sum.
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
     gradient: u64,
     publish: bool,
     reform: bool,
-    /// The steps and the state of the source of a group.
+    /// Steps and state of the source of a group.
     state: Option<(u64, u64)>,
 }
 
-/// What reached a member in a round of a group, by its sender.
+/// The parts that reached a member in a round of a group, by sender.
 type Arrived = BTreeMap<([u8; 32], usize, u64), BTreeMap<usize, Part>>;
 
 pub(super) struct World {
     learners: Mutex<Vec<Learner>>,
     rng: Mutex<ChaCha8Rng>,
     arrived: Mutex<Arrived>,
-    /// The groups that a member has left, each with the other member that noticed it.
+    /// Groups that a member has left, each with the other member that noticed.
     left: Mutex<Vec<([u8; 32], usize)>>,
-    /// The group and the state of each version.
+    /// Group and state of each version.
     published: Mutex<BTreeMap<u64, ([u8; 32], u64)>>,
     wrong: Mutex<Option<String>>,
     loss: Mutex<f64>,
@@ -97,7 +97,7 @@ pub(super) struct World {
     defect: Defect,
 }
 
-/// The engine of drivers, which only begins groups.
+/// An engine for drivers that only starts groups.
 struct Secrets;
 
 impl Engine for Secrets {
@@ -110,7 +110,7 @@ impl Engine for Secrets {
     }
 }
 
-/// A learner as another one reaches it.
+/// A learner as reached by another.
 #[derive(Clone)]
 pub(super) struct Remote {
     world: Arc<World>,
@@ -119,7 +119,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Asks a question and returns its answer, both over the network.
+    /// Asks a question and returns the response, both over the network.
     async fn ask<T: Send>(
         &self,
         question: impl FnOnce(oneshot::Sender<T>) -> Question + Send,
@@ -188,7 +188,7 @@ impl World {
         self.rng.lock().unwrap().random_range(range)
     }
 
-    /// Takes the time of a message; never returns if it is lost.
+    /// Takes the transfer time of a message; never returns if the message is lost.
     async fn travel(&self, from: usize, to: usize) {
         sleep(Duration::from_millis(self.draw(1..20))).await;
         let loss = *self.loss.lock().unwrap();
@@ -218,7 +218,7 @@ impl World {
         });
     }
 
-    /// Ends the process of a learner at once.
+    /// Kills the process of a learner at once.
     pub(super) fn kill(self: &Arc<Self>, own: usize) {
         self.learner(own, |learner| {
             learner.questions = None;
@@ -235,28 +235,28 @@ impl World {
         self.learner(own, |learner| learner.answers_as = index);
     }
 
-    /// The sizes of the groups that a learner was a member of, in their order.
+    /// Returns the sizes of the groups that a learner was a member of, in order.
     pub(super) fn sizes_of_groups(&self, own: usize) -> Vec<usize> {
         self.learner(own, |learner| learner.sizes.clone())
     }
 
-    /// Why a learner ended by itself.
+    /// Returns the reason why a learner stopped by itself.
     pub(super) fn ended(&self, own: usize) -> Option<String> {
         self.learner(own, |learner| learner.ended.clone())
     }
 
-    /// The newest version that each learner has published.
+    /// Returns the latest version published by each learner.
     pub(super) fn newest_numbers(&self) -> Vec<u64> {
         self.learners.lock().unwrap().iter().map(|learner| learner.newest_number).collect()
     }
 
-    /// Cuts the network between these learners and the others: messages vanish.
+    /// Cuts the network between these learners and the rest: messages vanish.
     pub(super) fn cut(&self, is_beyond: impl Fn(usize) -> bool) {
         let mut learners = self.learners.lock().unwrap();
         (0..).zip(learners.iter_mut()).for_each(|(own, learner)| learner.is_beyond_cut = is_beyond(own));
     }
 
-    /// Ends all faults and starts the learners that do not run.
+    /// Clears all faults and starts the stopped learners.
     pub(super) fn heal(self: &Arc<Self>) {
         self.cut(|_| false);
         *self.loss.lock().unwrap() = 0.0;
@@ -303,7 +303,7 @@ impl World {
             groups.iter().all(|group| *group == groups[0]) && groups[0].is_some_and(|(_, size)| size == groups.len())
         };
         let before = self.newest_numbers().into_iter().max();
-        // A message that was lost before the faults ended may still break a group that was formed since.
+        // A message lost before the faults were cleared may still break a group that was formed since.
         let publishes = |newest: &[u64]| newest.iter().all(|own| *own == newest[0] && Some(*own) > before);
         while !(is_one(&groups()) && publishes(&self.newest_numbers())) {
             if Instant::now() > end {
@@ -315,7 +315,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the first version with two states, or of two groups.
+    /// Returns the first version with two states, or from two groups.
     pub(super) fn check(&self) -> Result<(), String> {
         self.wrong.lock().unwrap().take().map_or(Ok(()), Err)
     }
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Trains as the training thread of a learner does.
+    /// Trains like the training thread of a learner.
     async fn train(self: Arc<Self>, own: usize, commands: mpsc::Sender<Form>, shared: Arc<Shared>) {
         let Disk { mut steps, mut state, noted, noted_before } = self.learner(own, |learner| learner.disk);
         let noted = if self.defect == Defect::NotNoted { noted_before } else { noted };
@@ -385,7 +385,7 @@ impl World {
         }
     }
 
-    /// Sums over the members; `None` if one has left or does not come in time.
+    /// Sums over the members; `None` if a member has left or is late.
     async fn sum(
         self: &Arc<Self>,
         own: usize,
@@ -422,13 +422,13 @@ impl World {
         self.changed.notify_waiters();
     }
 
-    /// Ends the connections of a member to the others of its group.
+    /// Closes the connections from a member to the other group members.
     fn leave(self: &Arc<Self>, own: usize) {
         let Some((secret, _)) = self.learner(own, |learner| learner.group.take()) else { return };
         for to in (0..self.count()).filter(|&to| to != own) {
             let world = Arc::clone(self);
             tokio::spawn(async move {
-                // What was sent before arrives first.
+                // Earlier messages arrive first.
                 sleep(Duration::from_millis(20)).await;
                 world.travel(own, to).await;
                 world.left.lock().unwrap().push((secret, to));
