@@ -1,15 +1,15 @@
-//! Raises the simulations of full searches while the replay server blocks inserts, so that a thread uses the time to
-//! produce better targets instead of waiting.
+//! Raises the simulations of full searches while the replay server blocks inserts, so that a thread produces better
+//! targets instead of waiting.
 
 use std::time::Duration;
 
-/// The time between two revisions: long enough to average out waits, which occur in bursts.
+/// Time between two revisions: long enough to average out waits, which occur in bursts.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The target share of waiting. If it were zero, the learner would soon wait instead.
+/// Target share of waiting. With a target of zero, the learner would soon wait instead.
 const WAIT_SHARE: f64 = 0.1;
-/// The maximum factor of one revision, up or down, since its effect is visible only in the next window.
+/// Maximum ratio of one revision, up or down, since the effect is visible only in the next window.
 const FACTOR_MAX: f64 = 1.25;
-/// The minimum share of playing for a revision. Below it, the thread waits for an unreachable server, not for a busy
+/// Minimum share of playing for a revision. Below it, the thread waits for an unreachable server, not for a busy
 /// learner.
 const PLAYED_SHARE_MIN: f64 = 0.02;
 
@@ -24,25 +24,25 @@ pub(crate) struct AdaptiveBudget {
 }
 
 impl AdaptiveBudget {
-    /// Creates a budget that begins with its minimum, `full_simulations`; its maximum is `full_simulations_max`, if
-    /// that is more.
+    /// Creates a budget that starts at the minimum, `full_simulations`; the maximum is `full_simulations_max`, if
+    /// higher.
     pub(crate) fn new(settings: &selfplay::Settings) -> Self {
         let (least, most) = (settings.full_simulations, settings.full_simulations_max);
         let simulations = f64::from(least);
         Self { least, most: most.max(least), simulations, played: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// Adds to the time that the thread played.
+    /// Adds to the playing time of the thread.
     pub(crate) fn played(&mut self, time: Duration) {
         self.played += time;
     }
 
-    /// Adds to the time that the thread waited for the replay server to accept inserts.
+    /// Adds to the time of the thread spent waiting for the replay server to accept inserts.
     pub(crate) fn waited(&mut self, time: Duration) {
         self.waited += time;
     }
 
-    /// Returns the new simulations of full searches; `None` if they stay as they are.
+    /// Returns the new simulations of full searches; `None` if unchanged.
     pub(crate) fn revise(&mut self) -> Option<u32> {
         let time = self.played + self.waited;
         if self.least == self.most || time < WINDOW {
@@ -53,7 +53,7 @@ impl AdaptiveBudget {
         if played_share < PLAYED_SHARE_MIN {
             return None;
         }
-        // The cost of a position is nearly proportional to its simulations.
+        // The cost of a position is nearly proportional to the simulations.
         let factor = ((1.0 - WAIT_SHARE) / played_share).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         let before = self.rounded();
         self.simulations = (self.simulations * factor).clamp(self.least.into(), self.most.into());
@@ -78,15 +78,15 @@ mod tests {
         })
     }
 
-    /// Adds a window of ten seconds, of which this share is spent waiting.
+    /// Adds a window of ten seconds, with this share of waiting.
     fn window(budget: &mut AdaptiveBudget, wait_share: f64) -> Option<u32> {
         budget.played(WINDOW.mul_f64(1.0 - wait_share));
         budget.waited(WINDOW.mul_f64(wait_share) + Duration::from_millis(1));
         budget.revise()
     }
 
-    /// Returns the simulations at which a thread settles that, with 32 simulations, could play `rate` times as fast as
-    /// the learner trains.
+    /// Returns the simulations at which a thread settles that, with 32 simulations, could play `rate` times as fast
+    /// as the learner trains.
     fn settled(budget: &mut AdaptiveBudget, rate: f64) -> u32 {
         let mut simulations = 32;
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! The evaluators of self-play: of an inference server, of this machine, or simulated.
+//! The evaluators of self-play: an inference server, this machine, or simulated.
 
 mod remote;
 pub(crate) mod simulated;
@@ -36,7 +36,7 @@ pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Chosen, Confi
     Ok(Chosen { backend: Arc::new(Remote::new(evaluations, endpoint, local, drain.clone())), threads })
 }
 
-/// Chooses between the evaluators of this machine.
+/// Chooses an evaluator on this machine.
 fn local(settings: &Settings) -> Result<Chosen, ConfigError> {
     match settings.actor.kernel {
         Kernel::Network(kernel) => of_network(settings, kernel),

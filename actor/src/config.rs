@@ -20,141 +20,139 @@ use service::{ConfigError, SecuritySection};
 use crate::backend::simulated::NAME;
 use crate::reanalysis::Share;
 
-/// More threads than any machine has cores.
+/// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// The longest drain: ending a process must not take hours.
+/// Maximum drain time: stopping a process must not take hours.
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
-/// The longest tolerated outage: to use one server only, name only one.
+/// Longest tolerated outage: to use a single server, name only that server.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
 
-/// The positions in progress that keep an accelerator busy: three batches of 2,048, of which one is computed, one waits
-/// behind it, and one is searched.
+/// Number of positions in progress that keep an accelerator busy: three batches of 2,048, one computed, one queued,
+/// and one searched.
 const ACCELERATOR_POSITIONS: usize = 3 * 2048;
-/// The most games of a thread, as for `selfplay.games`.
+/// Maximum number of games per thread, as for `selfplay.games`.
 const GAMES_MAX: usize = 65_536;
-/// The share of the memory that the trees of games on an accelerator may take: the learner and the replay server need
-/// the rest.
+/// Divisor of the memory for the trees of games on an accelerator: the learner and the replay server need the rest.
 const TREES_MEMORY_DIVISOR: u64 = 4;
-/// The memory of a node without its edges, in bytes: the node, its edge to the parent, and the state of a game.
+/// Memory of a node without edges, in bytes: the node, the edge to the parent, and a game state.
 const NODE_BYTES: u64 = 512;
-/// The memory of one edge in bytes.
+/// Memory of one edge, in bytes.
 const EDGE_BYTES: u64 = 24;
 
-/// The largest share of reanalysis: an actor that plays nothing would search nothing either, because reanalysis follows
+/// Maximum share of reanalysis: an actor that plays nothing would search nothing either, because reanalysis follows
 /// self-play.
 const REANALYSIS_SHARE_MAX: f64 = 0.95;
-/// The searches of each slot that reanalysis catches up after it had nothing to search.
+/// Searches per slot that reanalysis catches up after a time without anything to search.
 const REANALYSIS_CREDIT_SEARCHES: u64 = 2;
 
-/// The longest simulated delay, in microseconds: slower than any accelerator.
+/// Longest simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
-/// The sections of the run file that an actor reads.
+/// The run file sections read by an actor.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The game, the seed and the run directory.
+    /// Game, seed and run directory.
     pub run: RunSection,
     /// The environment in Python, if the game is one.
     pub environment: EnvironmentSection,
-    /// The settings of tree search.
+    /// Settings of tree search.
     pub search: SearchSection,
-    /// The settings of episodes.
+    /// Settings of episodes.
     pub selfplay: SelfplaySection,
-    /// The settings of this process.
+    /// Settings of this process.
     pub actor: ActorSection,
-    /// The settings of reanalysis.
+    /// Settings of reanalysis.
     pub reanalysis: ReanalysisSection,
-    /// The authorities that it trusts, and its own credentials.
+    /// Trusted authorities, and credentials of this process.
     pub security: SecuritySection,
 }
 
-/// The section `[actor]`.
+/// The section `[actor]`: identity, threads, connections and evaluator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActorSection {
-    /// The id of this actor: part of every trajectory's id, so no two may share it. Stable over restarts.
+    /// Id of this actor, a part of every trajectory id: no two actors may share it. Stable over restarts.
     pub id: u64,
     /// `fixed`: the actor has the id `id`. `claimed`: the process takes over an actor of the run directory that no
-    /// process runs at the moment, with its unacknowledged trajectories, or else is a new one, so that any number of
-    /// replicas share one configuration.
+    /// process currently runs, with the unacknowledged trajectories of this actor, or else becomes a new actor. Any
+    /// number of replicas can thus share one configuration.
     pub identity: Identity,
-    /// Self-play threads, one evaluator each; 0: one per core, or two per core if an inference server evaluates, so
-    /// that one searches while another waits for its batch. For the same reason there are at least two if an
-    /// accelerator evaluates. `zerofleet train` leaves some cores to the other processes.
+    /// Number of self-play threads, one evaluator each. 0: one per core, or two per core with an inference server, so
+    /// that one thread searches while another waits for a batch; for the same reason, at least two with an
+    /// accelerator. `zerofleet train` leaves some cores to the other processes.
     pub threads: usize,
-    /// The games of each thread if an accelerator evaluates, in place of `selfplay.games`, which fills no accelerator;
-    /// 0: as many as keep three batches of 2,048 positions in progress in all threads together, but no more trees than
-    /// fit a quarter of the memory.
+    /// Games per thread if an accelerator evaluates, in place of `selfplay.games`, which is too few for an
+    /// accelerator. 0: keep three batches of 2,048 positions in progress over all threads, with trees in at most a
+    /// quarter of the memory.
     pub accelerator_games: usize,
-    /// True pins each self-play thread to one of the cpus that this process may run on: each to a separate core, as
-    /// long as there are enough. If the system does not support that, a warning is logged once and threads are not
-    /// pinned.
+    /// True pins each self-play thread to one of the CPUs that this process may run on: each to a separate core, if
+    /// there are enough. If the system does not support pinning, a warning is logged once and threads are not pinned.
     pub pin_threads: bool,
-    /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
+    /// Addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address of a
     /// host name is a server, and names are looked up again every few seconds.
     pub replay: String,
-    /// The time that the replay server may be unreachable before the actor writes to another one.
+    /// Time of unreachability, in seconds, after which the actor writes to another replay server.
     pub replay_away_seconds_max: f64,
-    /// The address where the learner serves weights, or with `arena.gate` the arena: `http://127.0.0.1:7002`.
+    /// Address of the learner's weights server, or with `arena.gate` the arena's: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// The time that the learner may be unreachable before self-play pauses, because there may be newer weights; 0: it
-    /// never pauses.
+    /// Time of unreachability of the learner, in seconds, after which self-play pauses, because there may be newer
+    /// weights; 0: never pauses.
     pub weights_away_seconds_max: f64,
-    /// The addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
-    /// address of a host name is a server; actors are spread over them. Empty: the actor evaluates itself.
+    /// Addresses of this actor's inference servers: `http://127.0.0.1:7003`, or several, separated by commas. Each
+    /// address of a host name is a server; actors are spread over the servers. Empty: the actor evaluates.
     pub inference: String,
-    /// True lets the actor evaluate itself while the inference server is unreachable or rejects requests; else
+    /// True lets the actor evaluate while the inference server is unreachable or rejects requests; otherwise
     /// self-play waits.
     pub inference_fallback: bool,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
-    /// of the run; a named device that cannot be used is an error.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` compares the run's network on the CPU and the first
+    /// accelerator. An explicitly named device that cannot be used is an error.
     pub device: DevicePreference,
-    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used while
-    /// its predictions match those of floating point. `auto` takes it where it is 1.25 times as fast.
+    /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on self-play positions, and used while the
+    /// predictions match floating point. `auto` selects it at a speedup of at least 1.25.
     pub precision: PrecisionPreference,
-    /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
-    /// without a network, for benchmarks of a fleet: its games are noise.
+    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
+    /// without a network, for fleet benchmarks: the games are noise.
     pub kernel: Kernel,
-    /// The time that a `simulated` batch takes, in microseconds; 0 with every other kernel, so that one key set by
-    /// accident is refused.
+    /// Duration of a `simulated` batch, in microseconds; 0 with every other kernel, so that a key set by accident is
+    /// rejected.
     pub simulated_delay_us: u64,
-    /// The capacity of the cache of all threads, in positions; 0 disables it.
+    /// Capacity of the cache for all threads, in positions; 0 disables it.
     pub cache_positions: usize,
-    /// The maximum number of unacknowledged trajectories, at which self-play waits.
+    /// Maximum number of unacknowledged trajectories, at which self-play waits.
     pub unacknowledged_max: usize,
-    /// The maximum size of weights, in bytes; larger ones are refused.
+    /// Maximum size of weights, in bytes; larger weights are refused.
     pub weights_bytes_max: u64,
-    /// The time to wait for acknowledgements at the end; trajectories that are unacknowledged then are kept for the
+    /// Time to wait for acknowledgements before exit, in seconds; trajectories still unacknowledged are kept for the
     /// next start.
     pub drain_seconds: f64,
 }
 
-/// The section `[reanalysis]`: stored trajectories are searched again with the newest weights (MuZero Reanalyze).
+/// The section `[reanalysis]`: stored trajectories are searched again with the latest weights (MuZero Reanalyze).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReanalysisSection {
-    /// The share of an actor's simulations that search stored trajectories again, from 0 to 0.95; 0: none do.
+    /// Share of an actor's simulations for searching stored trajectories again, from 0 to 0.95; 0 disables it.
     pub share: f64,
-    /// The simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is
-    /// kept, have `selfplay.fast_simulations`.
+    /// Simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is kept,
+    /// use `selfplay.fast_simulations`.
     pub simulations: u32,
 }
 
 impl Default for ReanalysisSection {
     fn default() -> Self {
-        // Off: its gain depends on how long a trajectory stays in the window, and its cost is certain.
+        // Off: the gain depends on how long a trajectory stays in the window, and the cost is certain.
         Self { share: 0.0, simulations: 0 }
     }
 }
 
-/// The value of `actor.kernel`.
+/// The value of `actor.kernel`: an engine, or simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kernel {
-    /// A network evaluates.
+    /// A network evaluates, with this engine.
     Network(KernelPreference),
-    /// Answers are simulated, without a network: see `actor.simulated_delay_us`.
+    /// Predictions are simulated, without a network: see `actor.simulated_delay_us`.
     Simulated,
 }
 
@@ -189,9 +187,9 @@ impl std::str::FromStr for Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// The id is `actor.id`.
+    /// The configured id, `actor.id`.
     Fixed,
-    /// The id is that of an actor of the run directory that no process runs, or a new one.
+    /// The id of an actor in the run directory that no process runs, or a new id.
     Claimed,
 }
 
@@ -202,14 +200,14 @@ impl Default for ActorSection {
             identity: Identity::Fixed,
             threads: 0,
             accelerator_games: 0,
-            // Useful if no other process needs the cores; beside a learner on the same cores it keeps threads from idle
-            // ones.
+            // Useful if no other process needs the cores; next to a learner on the same cores, pinning keeps threads
+            // from idle cores.
             pin_threads: false,
             replay: "http://127.0.0.1:7001".into(),
             // A server restarts in less time, and trajectories in flight would have to be kept for it.
             replay_away_seconds_max: 10.0,
             learner: "http://127.0.0.1:7002".into(),
-            // Games played meanwhile are of some use, and the replay server does not store stale ones.
+            // Games played meanwhile are of some use, and the replay server does not store stale games.
             weights_away_seconds_max: 0.0,
             inference: String::new(),
             inference_fallback: true,
@@ -217,7 +215,7 @@ impl Default for ActorSection {
             precision: PrecisionPreference::Auto,
             kernel: Kernel::Network(KernelPreference::Auto),
             simulated_delay_us: 0,
-            // A Connect Four answer takes about a hundred bytes: some 25 MB.
+            // A cached Connect Four prediction takes about a hundred bytes: some 25 MB.
             cache_positions: 250_000,
             unacknowledged_max: 64,
             weights_bytes_max: 1 << 30,
@@ -229,31 +227,31 @@ impl Default for ActorSection {
 /// The configuration as used: checked, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The game.
+    /// The game, with the rules or the environment.
     pub game: GameKind,
-    /// The environments of each thread, if the game runs outside this process.
+    /// Environments of each thread, if the game runs outside this process.
     pub environment: Option<bridge::Settings>,
-    /// The run directory.
+    /// Run directory, which also holds the actor's state.
     pub directory: PathBuf,
-    /// The seed from which all random numbers are derived.
+    /// Seed for all random numbers.
     pub seed: u64,
-    /// γ: the factor by which a learned model counts a reward or value less for each step.
+    /// γ: the discount per step of rewards and values in a learned model.
     pub discount: f32,
-    /// The settings of episodes.
+    /// Settings of episodes.
     pub selfplay: selfplay::Settings,
-    /// The settings of this process; their ranges are checked.
+    /// Settings of this process, with checked ranges.
     pub actor: ActorSection,
-    /// The settings of reanalysis; their ranges are checked.
+    /// Settings of reanalysis, with checked ranges.
     pub reanalysis: ReanalysisSection,
-    /// `actor.replay`.
+    /// Endpoints from `actor.replay`.
     pub replay: Endpoints,
-    /// `actor.replay_away_seconds_max`.
+    /// Checked value of `actor.replay_away_seconds_max`.
     pub replay_away_max: Duration,
-    /// `actor.weights_away_seconds_max`.
+    /// Checked value of `actor.weights_away_seconds_max`; `None` for 0.
     pub weights_away_max: Option<Duration>,
-    /// `actor.drain_seconds`.
+    /// Checked value of `actor.drain_seconds`.
     pub drain: Duration,
-    /// Self-play threads.
+    /// Numbers of self-play threads, by kind of evaluator.
     pub threads: Threads,
 }
 
@@ -302,13 +300,13 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the games of each of `threads` threads if an accelerator evaluates and the process may use
-    /// `memory_bytes`. Limited memory reduces them to `selfplay.games` at most; environments in Python are always so
-    /// many.
+    /// Returns the games per thread, for `threads` threads with an accelerator and `memory_bytes` for the process.
+    /// Limited memory reduces the number, but not below `selfplay.games`; environments in Python always use
+    /// `selfplay.games`.
     #[must_use]
     pub fn accelerator_games(&self, threads: usize, memory_bytes: u64) -> usize {
         if self.environment.is_some() {
-            // Each is an environment in a Python process.
+            // Each game is an environment in a Python process.
             return self.selfplay.games;
         }
         if self.actor.accelerator_games > 0 {
@@ -321,7 +319,7 @@ impl Settings {
         wanted.min(fitting)
     }
 
-    /// Returns the settings of the searches of reanalysis.
+    /// Returns the settings for searches of reanalysis.
     pub(crate) fn reanalysis_searches(&self) -> selfplay::Settings {
         let mut searches = self.selfplay.clone();
         if self.reanalysis.simulations > 0 {
@@ -340,8 +338,8 @@ impl Settings {
         Share::new(self.reanalysis.share, credit_max)
     }
 
-    /// Returns an estimate of the memory of one game's tree in bytes: after a move, the tree holds the nodes of the
-    /// subtree that is kept beside those of the new search.
+    /// Returns an estimate of the memory for one game's tree, in bytes: after a move, the tree holds the nodes of the
+    /// kept subtree and of the new search.
     fn tree_bytes(&self) -> u64 {
         let actions = self.game.rules().spec().actions;
         let simulations = self.selfplay.full_simulations.max(self.selfplay.full_simulations_max);
@@ -385,7 +383,7 @@ fn endpoints(key: &str, text: &str) -> Result<Endpoints, ConfigError> {
     text.parse().map_err(|error: InvalidEndpoint| ConfigError::invalid(key, error))
 }
 
-/// Returns as many threads as are configured; for 0, as many as keep the machine busy.
+/// Returns the configured number of threads; for 0, the number that keeps the machine busy.
 fn threads(configured: usize, machine: usize) -> Threads {
     /// With fewer threads an accelerator waits while positions are searched.
     const ACCELERATOR_MIN: usize = 2;

@@ -1,11 +1,11 @@
-//! The self-play process: plays with the newest weights and uploads trajectories.
+//! The self-play process: plays with the latest weights and uploads trajectories.
 //!
-//! `workers` holds the OS threads that play, decides when their weights may be too old, pins them to cpus, and is the
-//! only file where threads and tokio communicate; `play` holds their episodes, for either kind of network; `stopwatch`
-//! measures how their time is spent, `adaptive_budget` sets the simulations of their searches, and `traces` traces
-//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games
-//! to the replay server that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories
-//! (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
+//! `workers` holds the OS threads for playing, decides when weights may be too old, pins threads to CPUs, and is the
+//! only file where threads and tokio communicate. `play` holds the episodes of a thread, for either kind of network;
+//! `stopwatch` measures the time of each phase, `adaptive_budget` sets the simulations of searches, and `traces`
+//! traces single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends
+//! finished games to the replay server chosen by `replay_router`; `state_dir` keeps the epoch and the unacknowledged
+//! trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounded queues: if the server blocks inserts, the writer fills, then the channel from
 //! the workers, and then the workers wait.
@@ -38,10 +38,10 @@ use crate::state_dir::ActorStateDir;
 use crate::uploader::Uploader;
 use crate::workers::{Freshness, Workers};
 
-/// Runs the process: plays until it drains.
+/// Runs the process: plays until drained.
 ///
 /// # Errors
-/// An invalid configuration, a run directory that cannot be written, an evaluator that keeps failing.
+/// The configuration is invalid, the run directory cannot be written, or an evaluator keeps failing.
 pub fn run(config: Config, context: service::Context) -> service::Body {
     Box::pin(async move {
         let settings = config.settings()?;
@@ -53,7 +53,7 @@ pub fn run(config: Config, context: service::Context) -> service::Body {
     })
 }
 
-/// Opens the state directory of this actor. The returned settings have its id as `actor.id`.
+/// Opens the state directory of this actor. The returned settings contain the actor's id as `actor.id`.
 fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     match settings.actor.identity {
         Identity::Fixed => Ok((ActorStateDir::open(&settings.directory, settings.actor.id)?, settings)),
@@ -64,7 +64,7 @@ fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     }
 }
 
-/// Returns the settings with the number of games that suits the evaluators.
+/// Returns the settings with a suitable number of games for the evaluators.
 fn with_games(mut settings: Settings, evaluators: &Chosen, memory_bytes: u64) -> Settings {
     if evaluators.backend.is_accelerated() {
         settings.selfplay.games = settings.accelerator_games(evaluators.threads, memory_bytes);
@@ -98,17 +98,17 @@ async fn play(
     let (drain, health) = (&context.drain, &context.health);
     let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, drain, health, &servers)?;
     let uploaded = uploader.run(workers.finished, &context.drain).await;
-    // Whatever ended the upload, the threads must not outlive it.
+    // The threads must not outlive the upload, even after a failure.
     context.drain.start();
     let played = workers.threads.join().await;
     sampling.await.context("join the task that samples the engine")?;
     played.and(uploaded)
 }
 
-/// The interval at which the counters of an accelerator's engine become metrics.
+/// Interval at which the counters of an accelerator's engine become metrics.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+/// Publishes the counters of an accelerator's engine, if there is one, until the drain.
 async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
     while let Some(counts) = backend.engine_counts() {
         metrics::engine(&counts);

@@ -1,4 +1,4 @@
-//! The self-play process.
+//! The `actor` program: the self-play process.
 
 fn main() -> std::process::ExitCode {
     let about = "Plays games against itself with the newest weights and sends the trajectories to the replay server";

@@ -12,11 +12,11 @@ use service::reasons::Reasons;
 use crate::replay_router::RouterStats;
 use crate::stopwatch::Parts;
 
-/// The reasons for which weights were refused.
+/// The reasons for refused weights.
 static WEIGHTS_REFUSALS: Reasons = Reasons::new();
 
-/// Registers counters of rare events at zero, and those of self-play: a counter that appears with its first event hides
-/// that event from every rate, and an actor that plays nothing from every observer.
+/// Registers counters of rare events, and of self-play, at zero. A counter that appears with its first event hides
+/// that event from every rate; an actor that plays nothing would be hidden from every observer.
 pub(crate) fn begin() {
     advanced(&Round::default());
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
@@ -40,24 +40,24 @@ pub(crate) fn reanalysed(simulations: usize) {
     counter!("zerofleet_actor_reanalysis_simulations_total").increment(simulations as u64);
 }
 
-/// Counts a trajectory whose new searches have replaced the stored ones.
+/// Counts a trajectory with replaced searches.
 pub(crate) fn revised(positions: usize) {
     counter!("zerofleet_actor_reanalysed_trajectories_total").increment(1);
     counter!("zerofleet_actor_reanalysed_positions_total").increment(positions as u64);
 }
 
 /// Counts trajectories that were not replaced: refused by the server, by the kind of refusal; `failed` requests;
-/// `unusable` ones, which the rules do not allow.
+/// `unusable` trajectories, which the rules do not allow.
 pub(crate) fn reanalysis_refused(reason: &'static str, trajectories: u64) {
     counter!("zerofleet_actor_reanalysis_refused_total", "reason" => reason).increment(trajectories);
 }
 
-/// The evaluator of a batch, in an actor that has an inference server.
+/// The evaluator of a batch, in an actor with an inference server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
-    /// The inference server.
+    /// The configured inference server.
     Server,
-    /// The actor itself, because the server does not.
+    /// The actor, in place of an unavailable server.
     Actor,
 }
 
@@ -69,22 +69,22 @@ pub(crate) fn remote(who: AnsweredBy, positions: usize) {
     counter!("zerofleet_actor_remote_positions_total", "by" => by).increment(positions as u64);
 }
 
-/// Adds to the time of self-play threads in a phase: `upload` (sending finished episodes) or `load` (building an
-/// evaluator of new weights), besides those of [`waited`] and [`played`].
+/// Adds to the time of self-play threads in a phase other than [`waited`] and [`played`]: `upload` (sending finished
+/// episodes) or `load` (building an evaluator for new weights).
 pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_actor_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time for which self-play threads wait: for `weights` (the first, replacements of those that returned
-/// NaN, or a learner that is unreachable for too long), for `replay` (the server blocks inserts) or for the `evaluator`
-/// (the next try after a failure).
+/// Adds to the waiting time of self-play threads: for `weights` (the first, replacements for weights that returned
+/// NaN, or a learner that is unreachable for too long), for `replay` (the server blocks inserts) or for the
+/// `evaluator` (the next try after a failure).
 pub(crate) fn waited(part: &'static str, time: Duration) {
     spent("wait", time);
     gauge!("zerofleet_actor_wait_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// Adds the times of one call of the episodes: of trees and rules, of which `observing` was spent on observations, and
-/// of the evaluator.
+/// Adds the times of one call of the episodes: trees and rules, including `observing` for observations, and the
+/// evaluator.
 pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observing: Duration) {
     spent("search", gathering + answering);
     spent("evaluate", evaluating);
@@ -128,7 +128,7 @@ pub(crate) fn full_simulations(simulations: u32) {
     gauge!("zerofleet_actor_full_simulations").set(f64::from(simulations));
 }
 
-/// Sets the weights version, and the evaluator's description; the one with the newest version is in use.
+/// Sets the weights version and the description of the evaluator; the description with the latest version is in use.
 pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
     if let Some(device) = evaluators::device_of(&evaluator) {
@@ -137,12 +137,12 @@ pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
 }
 
-/// Sets the newest weights version that this actor cannot play with, by the reason.
+/// Sets the latest weights version that this actor cannot play with, by reason.
 pub(crate) fn weights_refused(version: u64, why: &str) {
     gauge!("zerofleet_actor_weights_refused", "why" => WEIGHTS_REFUSALS.label(why)).set(version as f64);
 }
 
-/// Copies the counters of the engine of an accelerator.
+/// Copies the counters of an accelerator's engine.
 pub(crate) fn engine(counts: &EngineCounts) {
     let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
     counter!("zerofleet_actor_device_batches_total").absolute(batches);

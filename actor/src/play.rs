@@ -1,6 +1,6 @@
-//! The self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in
-//! latent states with a MuZero network. The manifest of the first weights decides which; [`Play::load`] changes it
-//! where later weights are of the other kind.
+//! Self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in
+//! latent states with a MuZero network. The manifest of the first weights decides; [`Play::load`] changes the kind
+//! for later weights of the other kind.
 
 use std::time::Instant;
 
@@ -12,29 +12,29 @@ use service::trace::TraceContext;
 
 use crate::stopwatch::{Evaluated, Parts, Timed};
 
-/// Many episodes, and the network that searches them.
+/// Many episodes, and the network for searching them.
 pub(crate) struct Play<G: Game> {
     game: G,
     settings: Settings,
-    /// γ.
+    /// γ, the discount per step.
     discount: f32,
-    /// The seed of the next driver.
+    /// Seed of the next driver.
     seed: u64,
     /// `None` before the first weights.
     driver: Option<Driver<G>>,
     /// Finished episodes of an earlier driver.
     finished: Vec<FinishedEpisode>,
-    /// The environments of the first driver, if the game runs outside this process.
+    /// Environments of the first driver, if the game runs outside this process.
     environments: Option<Box<dyn Environments>>,
 }
 
-/// The episodes of one kind of network. The network is `None` after it was unloaded.
+/// The episodes of one kind of network. The network is `None` after unloading.
 enum Driver<G: Game> {
     Rules { episodes: Episodes<G>, evaluator: Option<Timed<dyn Evaluator>> },
     Latent { episodes: LatentEpisodes, model: Option<Timed<dyn LatentModel>> },
 }
 
-/// One call of the episodes.
+/// The result of one call of the episodes.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) result: Result<Round, Error>,
@@ -46,37 +46,37 @@ pub(crate) struct Call {
 /// The length of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// One round, of at most one batch of each kind.
+    /// One round, with at most one batch of each kind.
     Advance,
-    /// As many rounds as finish every search under way; none begins.
+    /// Rounds until every search in progress is finished; no search starts.
     Settle,
 }
 
 /// The effect of new weights on the episodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loaded {
-    /// The episodes go on.
+    /// The episodes continue.
     GoesOn,
-    /// The episodes were replaced, because the network is of another kind; `dropped` of them were under way.
+    /// The episodes were replaced by another kind of network; `dropped` were in progress.
     Replaced {
-        /// The number of episodes under way.
+        /// Number of dropped episodes in progress.
         dropped: usize,
     },
 }
 
 impl<G: Game> Play<G> {
-    /// Prepares episodes, none of which begins before a network is loaded.
+    /// Prepares episodes, which start after loading a network.
     pub(crate) fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         Self { game, settings, discount, seed, driver: None, finished: Vec::new(), environments: None }
     }
 
-    /// Plays in these environments instead of by the rules of the game. Only a learned model can search them, so that
-    /// the kind of network never changes.
+    /// Plays in these environments instead of by the rules of the game. Only a learned model can search environments,
+    /// so the kind of network never changes.
     pub(crate) fn in_environments(self, environments: Option<Box<dyn Environments>>) -> Self {
         Self { environments, ..self }
     }
 
-    /// The game.
+    /// Returns the rules of the game.
     pub(crate) fn game(&self) -> &G {
         &self.game
     }
@@ -90,7 +90,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// The version of the loaded weights.
+    /// Returns the version of the loaded weights.
     #[cfg(test)]
     pub(crate) fn weights_version(&self) -> Option<u64> {
         let attributes = match self.driver.as_ref()? {
@@ -109,7 +109,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Replaces the network; searches under way begin again. Episodes that another kind of network began are replaced.
+    /// Replaces the network; searches in progress start again. Episodes of another kind of network are replaced.
     pub(crate) fn load(&mut self, network: Network) -> Loaded {
         match (&mut self.driver, network) {
             (Some(Driver::Rules { episodes, evaluator }), Network::Evaluator(new)) => {
@@ -154,7 +154,7 @@ impl<G: Game> Play<G> {
     }
 
     /// Calls the episodes and measures the call; `None` without a network. `trace` is the context of the first batch,
-    /// if it is traced. Only a search by the rules uses the cache.
+    /// if traced. Only search by the rules uses the cache.
     pub(crate) fn call(
         &mut self,
         pace: Pace,
@@ -173,7 +173,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// Sets the simulations of full searches that begin from now on.
+    /// Sets the simulations of full searches that start later.
     pub(crate) fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
         match &mut self.driver {
@@ -194,7 +194,7 @@ impl<G: Game> Play<G> {
         finished
     }
 
-    /// The counts of what environments outside this process lost.
+    /// Returns the counts of losses in environments outside this process.
     pub(crate) fn losses(&self) -> Losses {
         match &self.driver {
             Some(Driver::Latent { episodes, .. }) => episodes.losses(),
@@ -202,12 +202,12 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// The number of episodes that advance together.
+    /// Returns the number of concurrent episodes.
     pub(crate) fn slots(&self) -> usize {
         self.settings.games
     }
 
-    /// The progress of the episode of a slot.
+    /// Returns the progress of a slot's episode.
     pub(crate) fn progress(&self, slot: usize) -> EpisodeProgress {
         match &self.driver {
             None => EpisodeProgress { number: 0, plies: 0, leaves: 0 },
@@ -216,7 +216,7 @@ impl<G: Game> Play<G> {
         }
     }
 
-    /// The number of episodes that have begun and are not finished.
+    /// Returns the number of started, unfinished episodes.
     pub(crate) fn under_way(&self) -> usize {
         match &self.driver {
             None => 0,
@@ -237,7 +237,7 @@ fn timed<N: ?Sized>(
     Call { result, parts: network.end(), shown: network.shown() }
 }
 
-/// The clock of batches, whose beginnings and ends are the progress of a thread.
+/// The clock of batches. Starts and ends of batches count as progress for a thread.
 fn beat_at() -> Instant {
     service::beat();
     Instant::now()

@@ -1,9 +1,9 @@
-//! Reanalysis: threads of an actor that search stored trajectories again with the newest weights.
+//! Reanalysis: threads of an actor that search stored trajectories again with the latest weights.
 //!
-//! A [`Reanalyst`] searches on a thread of its own, because the latent states of a learned model belong to one thread,
-//! and because a replay server that does not answer must not hold up self-play. `exchange` fetches trajectories and
-//! sends their new searches; `share` limits the searches to a share of all of the actor's. Nothing is kept over a
-//! restart: what is not sent yet is searched again by whichever actor draws it.
+//! A [`Reanalyst`] searches on a separate thread, because the latent states of a learned model belong to one thread,
+//! and an unresponsive replay server must not hold up self-play. `exchange` fetches trajectories and sends new
+//! searches; `share` limits the searches to a share of all simulations of the actor. Nothing is kept over a restart:
+//! unsent results are searched again by the next actor that draws the trajectory.
 
 mod exchange;
 mod share;
@@ -31,7 +31,7 @@ pub(crate) struct Reanalyst<G: Game> {
     game: G,
     searches: Reanalysis<G>,
     network: Option<Network>,
-    /// The server of each trajectory under way, and the revision that was fetched.
+    /// Server of each trajectory in progress, and the fetched revision.
     under_way: HashMap<TrajectoryId, (Reviser, u64)>,
     desk: Desk,
     share: Arc<Share>,
@@ -49,7 +49,7 @@ impl<G: Game> Reanalyst<G> {
 
     /// Searches until the process drains.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        // As in self-play, a process does not continue with some of its threads.
+        // As in self-play, a process does not continue with some of the threads.
         let _ends_together = self.around.drain.token().drop_guard();
         while !self.around.drain.started() {
             service::beat();
@@ -73,7 +73,7 @@ impl<G: Game> Reanalyst<G> {
         Ok(())
     }
 
-    /// Switches to newer weights if there are any; searches under way begin again.
+    /// Switches to newer weights, if any; searches in progress start again.
     fn swap_weights(&mut self) {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return;
@@ -130,7 +130,7 @@ impl<G: Game> Reanalyst<G> {
         }
     }
 
-    /// Takes stored trajectories until the batches are full, or none has arrived.
+    /// Takes stored trajectories until the batches are full or no more have arrived.
     fn take_stored(&mut self) {
         while self.searches.has_room() {
             match self.desk.stored.try_recv() {
@@ -142,7 +142,7 @@ impl<G: Game> Reanalyst<G> {
 
     fn take(&mut self, Stored { reviser, revisable: Revisable { trajectory, revision } }: Stored) {
         let id = trajectory.id();
-        // It was drawn twice.
+        // The trajectory was drawn twice.
         if self.under_way.contains_key(&id) {
             return;
         }
@@ -167,7 +167,7 @@ impl<G: Game> Reanalyst<G> {
                 self.around.idle(async move { drop(sender.send(searched).await) });
             }
         }
-        // A trajectory that was given up has no result.
+        // An abandoned trajectory has no result.
         if self.searches.is_idle() {
             self.under_way.clear();
         }
@@ -175,11 +175,11 @@ impl<G: Game> Reanalyst<G> {
 
     fn wait_for_stored(&mut self) {
         let stored = self.around.idle(self.desk.stored.recv());
-        // What self-play has searched meanwhile is not caught up.
+        // Simulations of self-play in the meantime are not caught up.
         self.share.forgive();
         match stored {
             Some(Some(stored)) => self.take(stored),
-            // The task ends before the drain only by a panic, which must not make this thread spin.
+            // The task stops before the drain only by a panic, which must not make this thread spin.
             Some(None) => {
                 self.around.idle(std::future::pending::<()>());
             }
@@ -211,7 +211,7 @@ mod tests {
 
     const SEED: u64 = 11;
 
-    /// A thread of reanalysis beside a replay server of the test.
+    /// A thread of reanalysis, with a replay server driven by the test.
     struct Bench {
         server: ReplayScript,
         weights: watch::Sender<Option<Arc<proto::weights::Published>>>,
@@ -225,8 +225,8 @@ mod tests {
         Reanalysis::new(TicTacToe::new(), selfplay(), 1.0, SEED)
     }
 
-    /// Starts a thread beside a server that holds the script's trajectory of each of these numbers, which the weights
-    /// of version 2 have searched.
+    /// Starts a thread and a server with the script's trajectories of these numbers, searched by weights of
+    /// version 2.
     async fn start(sequences: &[u64]) -> Bench {
         let ids = sequences.iter().map(|&sequence| trajectory(sequence).id()).collect();
         let server = ReplayScript::holding(TableStats::default(), ids).await;
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Returns a trajectory as the network of this version searches it.
+    /// Returns a trajectory as searched by the network of this version.
     fn by_hand(before: &Trajectory, version: u64) -> Trajectory {
         let mut searches = searches();
         searches.push(before).unwrap();
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(revised.trajectory, by_hand(&trajectory(4), 3));
         assert_ne!(revised.trajectory, trajectory(4));
         assert_eq!(revised.trajectory.last_weights_version(), WeightsVersion(3));
-        // The script holds the trajectory of version 2 for ever, so the next weights search it again. They may arrive
-        // in the middle of a trajectory, whose steps are then of both versions.
+        // The script always holds the trajectory of version 2, so the next weights search it again. They may arrive
+        // in the middle of a trajectory, which then has steps of both versions.
         bench.publish(4);
         let is_of_next = |step: Step| step.kind == StepKind::Opening || step.weights_version == WeightsVersion(4);
         let by_next = async {
@@ -293,7 +293,7 @@ mod tests {
     async fn nothing_is_searched_that_the_newest_weights_have_searched_or_before_self_play_has_searched() {
         let mut bench = start(&[4]).await;
         bench.share.earn(1_000_000);
-        // The script's trajectories are of version 2.
+        // The script's trajectories have version 2.
         bench.publish(2);
         let quiet = tokio::time::timeout(Duration::from_millis(300), bench.server.revised()).await;
         assert!(quiet.is_err(), "{quiet:?}");

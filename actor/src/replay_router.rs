@@ -1,9 +1,10 @@
-//! Routes trajectories to one of the replay servers. Each server that this start of the actor has written to has its
-//! own link, that is, a writer and an epoch, so that no server receives an id that another one may have stored.
+//! Routes trajectories to one of the replay servers. Each server written to since the start of the actor has a
+//! separate link, that is, a writer and an epoch, so that no server receives an id that another server may have
+//! stored.
 //!
-//! New trajectories go to the current link. It depends on the order in which rendezvous hashing ranks the servers for
-//! this actor, and on which of them are reachable. The other links only finish the upload of their trajectories. With
-//! one server there is one link, whatever happens to the server.
+//! New trajectories go to the current link. It depends on the ranking of servers for this actor by rendezvous
+//! hashing, and on which servers are reachable. All other links only finish their uploads. With one server there is
+//! always one link.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -21,49 +22,49 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::spool::{Destination, PendingUpload};
 use crate::state_dir::ActorStateDir;
 
-/// All links of this start of the actor.
+/// All links of this actor process.
 pub(crate) struct ReplayRouter {
     servers: Servers,
-    /// The settings of all writers, except for the endpoint and the epoch, which are those of the link.
+    /// Settings of all writers, except for endpoint and epoch, which belong to the link.
     writer: WriterSettings,
     state_dir: ActorStateDir,
-    /// The epoch of the first link; `None` once that is open.
+    /// Epoch of the first link; `None` once this link is open.
     first_epoch: Option<u64>,
     route: Route,
-    /// The links, by the id of the server.
+    /// Links by server id.
     links: BTreeMap<Arc<str>, ReplayLink>,
-    /// True while there was never more than one server.
+    /// True until there is more than one server.
     alone: bool,
-    /// The sum over closed links.
+    /// Sum over closed links.
     closed: WriterStats,
-    /// The number of trajectories that have an id.
+    /// Number of trajectories with an id.
     numbered: u64,
-    /// The number of those that have no server, because none was known.
+    /// Number of trajectories without a server, because none was known.
     without_server: u64,
 }
 
 struct ReplayLink {
     server: Server,
     writer: Writer,
-    /// The id of the next trajectory.
+    /// Id of the next trajectory.
     next: TrajectoryId,
 }
 
-/// The counts of all links together.
+/// Counts over all links.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RouterStats {
-    /// The number of servers.
+    /// Number of known servers.
     pub(crate) servers: usize,
     pub(crate) unacknowledged: usize,
-    /// The sum over all links.
+    /// Sum over all links.
     pub(crate) written: WriterStats,
-    /// Changes to another server.
+    /// Number of changes to another server.
     pub(crate) failovers: u64,
 }
 
 impl ReplayRouter {
-    /// Creates a router whose first link has the epoch of `writer`; every other link has a new one. A server may be
-    /// unreachable for `away_max` before another is used. Must be called on a runtime.
+    /// Creates a router with the epoch of `writer` for the first link; every other link has a new epoch. A server may
+    /// be unreachable for `away_max` before another is used. Must be called on a runtime.
     pub(crate) fn new(servers: Servers, writer: WriterSettings, state_dir: ActorStateDir, away_max: Duration) -> Self {
         let first_epoch = Some(writer.epoch);
         let mut router = Self {
@@ -82,7 +83,7 @@ impl ReplayRouter {
         router
     }
 
-    /// Chooses the current link by the current servers, and by which of them accept trajectories.
+    /// Chooses the current link by the current servers and their reachability.
     pub(crate) fn steer(&mut self) {
         let set = self.servers.current();
         self.alone &= set.len() <= 1;
@@ -93,7 +94,7 @@ impl ReplayRouter {
         self.close_settled(&set);
     }
 
-    /// Updates the addresses of the links: a server at a new address is the same one.
+    /// Updates the addresses of the links: a server at a new address remains the same server.
     fn follow_addresses(&mut self, set: &[Server]) {
         for server in set {
             if let Some(link) = self.links.get_mut(&server.id)
@@ -119,8 +120,8 @@ impl ReplayRouter {
         ReplayLink { server, writer, next }
     }
 
-    /// Gives a new epoch to each link whose server has stored trajectories under the epoch of the link, or a later one:
-    /// the trajectories of the link were never sent, and get new ids.
+    /// Gives a new epoch to each link with a taken epoch: the server has stored trajectories under this epoch or a
+    /// later one. The trajectories of the link were never sent, and get new ids.
     pub(crate) async fn renew_taken_epochs(&mut self) {
         let taken: Vec<_> = self.links.iter().filter(|(_, link)| link.writer.epoch_taken().is_some()).collect();
         for id in taken.into_iter().map(|(id, _)| Arc::clone(id)).collect::<Vec<_>>() {
@@ -130,7 +131,7 @@ impl ReplayRouter {
         }
     }
 
-    /// Returns the link with a new epoch if its own one is taken; unchanged if there is no new epoch, which is retried
+    /// Returns the link with a new epoch if the epoch is taken. Unchanged if there is no new epoch; this is retried
     /// later.
     async fn renewed(&self, link: ReplayLink) -> ReplayLink {
         let Some(highest) = link.writer.epoch_taken() else { return link };
@@ -139,7 +140,7 @@ impl ReplayRouter {
         tracing::warn!(server, taken, highest, epoch, "the replay server has stored a higher epoch of this actor");
         let mut fresh = self.link(link.server, epoch);
         for trajectory in link.writer.close(Duration::ZERO).await {
-            // The new writer has capacity: it has the same limit as the old one.
+            // The new writer has capacity, since the limits are equal.
             let trajectory = trajectory.with_id(fresh.next);
             if let Err(error) = fresh.writer.insert(trajectory).await {
                 tracing::error!(%error, "a trajectory cannot be sent and is dropped");
@@ -149,7 +150,7 @@ impl ReplayRouter {
         fresh
     }
 
-    /// Closes links to removed servers, once they have no unacknowledged trajectories.
+    /// Closes links to removed servers without unacknowledged trajectories.
     fn close_settled(&mut self, set: &[Server]) {
         let (current, closed) = (self.route.current(), &mut self.closed);
         self.links.retain(|id, link| {
@@ -162,8 +163,8 @@ impl ReplayRouter {
         });
     }
 
-    /// Inserts an episode into the current server; waits while there is none, or while it blocks inserts. Cancel-safe:
-    /// the episode may then be inserted into another one. `span` is the span of the insert.
+    /// Inserts an episode into the current server; waits while there is none, or while the server blocks inserts.
+    /// Cancel-safe: the episode may then be inserted into another server. `span` is the span of the insert.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
         let Some(link) = self.route.current().and_then(|id| self.links.get_mut(id)) else { return pending().await };
@@ -190,7 +191,7 @@ impl ReplayRouter {
         }
     }
 
-    /// Inserts `rest` into the current server, waits for acknowledgements until `deadline`, and returns the pending
+    /// Inserts `rest` into the current server and waits for acknowledgements until `deadline`. Returns the pending
     /// trajectories in order, and the number of all trajectories.
     pub(crate) async fn close(mut self, rest: Vec<FinishedEpisode>, deadline: Instant) -> (Vec<PendingUpload>, u64) {
         let mut late = Vec::new();
@@ -206,10 +207,10 @@ impl ReplayRouter {
         }
         let (alone, mut pending) = (self.alone, Vec::new());
         for (_, link) in std::mem::take(&mut self.links) {
-            // An epoch may turn out to be taken only now; the remaining trajectories must not be spooled under it.
+            // An epoch may turn out to be taken only now; remaining trajectories must not be spooled under it.
             let _ = timeout_at(deadline, link.writer.settled()).await;
             let ReplayLink { server, writer, .. } = self.renewed(link).await;
-            // The other writers continue meanwhile, each in its own task.
+            // The other writers continue meanwhile, each in a separate task.
             let left = writer.close_by(sleep_until(deadline)).await;
             let to = Some(Destination::new(&server, alone));
             pending.extend(left.into_iter().map(|trajectory| PendingUpload { trajectory, to: to.clone() }));
@@ -250,7 +251,8 @@ impl Links for ReplayRouter {
     }
 }
 
-/// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid one.
+/// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid
+/// episode.
 pub(crate) fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
     let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
     episode.trajectory(id, game).inspect_err(invalid).ok()

@@ -1,10 +1,10 @@
-//! The spool: trajectories that were finished and never acknowledged, kept for the next start of the actor.
+//! The spool: finished, unacknowledged trajectories, kept for the next start of the actor.
 //!
-//! The file begins with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then that many
+//! The file starts with `zfspool1`. Each record is `length u32 | crc32c of the length u32`, twice, then `length`
 //! bytes: `crc32c of the rest u32 | actor u64 | epoch u64 | sequence u64 | owner | columns`. The owner is a byte (0
-//! none, 1 one of several servers, 2 the only one) and, unless it is 0, the server's id and endpoint, each behind its
-//! length in u16. The columns are those of [`Trajectory::columns`]. Integers are little-endian. A record that cannot be
-//! read is skipped.
+//! none, 1 one of several servers, 2 the only server) and, unless 0, the server's id and endpoint, each after its
+//! length in u16. The columns are [`Trajectory::columns`]. Integers are little-endian. A record that cannot be read
+//! is skipped.
 
 use experience::{Trajectory, TrajectoryId};
 use proto::limits::ANY_TRAJECTORY;
@@ -13,25 +13,27 @@ use proto::servers::Server;
 /// A trajectory that a replay server has not acknowledged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingUpload {
-    /// The trajectory.
+    /// The unacknowledged trajectory, with the final id.
     pub trajectory: Trajectory,
-    /// The server that may have stored it, which is the only one that may receive it. `None` if it was never sent.
+    /// The server that may have stored the trajectory, the only server that may receive it. `None` if it was never
+    /// sent.
     pub to: Option<Destination>,
 }
 
-/// The server that a trajectory is destined for.
+/// The destination server of a trajectory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Destination {
     id: String,
     endpoint: String,
-    /// True if it was the only server. If there is still only one, that is the destination, whatever its address.
+    /// True if it was the only server. If there is still only one server, that server is the destination, at any
+    /// address.
     alone: bool,
 }
 
 impl Destination {
-    /// Creates the destination of a server, which is the only one if `alone`.
+    /// Creates the destination for a server, which is the only server if `alone`.
     pub fn new(server: &Server, alone: bool) -> Self {
-        // A name that may later resolve to other servers does not identify this one.
+        // A name that may later resolve to other servers does not identify this server.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
         Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
     }
@@ -40,7 +42,7 @@ impl Destination {
         self.alone
     }
 
-    /// Finds the destination among the servers.
+    /// Finds the destination among `servers`.
     pub(crate) fn among(&self, servers: &[Server]) -> Option<Server> {
         let is_named = |server: &&Server| server.has_own_name && *server.id == *self.id;
         let is_there = |server: &&Server| *server.endpoint == *self.endpoint;
@@ -49,12 +51,12 @@ impl Destination {
     }
 }
 
-/// The first bytes of a spool.
+/// First bytes of a spool.
 const MAGIC: [u8; 8] = *b"zfspool1";
-/// The size of a record's length and its checksum. A record begins with two copies of them, so that a damaged length
-/// affects no other record.
+/// Size of a record's length and checksum. A record starts with two copies of both, so that a damaged length affects
+/// no other record.
 const LENGTH_BYTES: usize = 8;
-/// The maximum length of a server's id or endpoint, in bytes.
+/// Maximum length of a server's id or endpoint, in bytes.
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Encodes all trajectories as one file.
@@ -72,7 +74,7 @@ pub fn encode(pending: &[PendingUpload]) -> Vec<u8> {
     out
 }
 
-/// Decodes a file. Returns the trajectories, and the number (counted from one) and fault of each invalid record.
+/// Decodes a file. Returns the trajectories, and the number (from one) and fault of each invalid record.
 pub fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
     let (mut pending, mut faults) = (Vec::new(), Vec::new());
     // The first bytes are not compared, so that a flipped bit in them loses nothing. Older versions wrote JSON.
@@ -154,7 +156,7 @@ fn take_name(rest: &mut &[u8]) -> Result<String, String> {
     String::from_utf8(name.to_vec()).map_err(|error| error.to_string())
 }
 
-/// One trajectory of every outcome, with steps of every kind, destined for a server or for none.
+/// Returns trajectories of every outcome, with steps of every kind, destined for a server or for none.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<PendingUpload> {
     use experience::{ActionProbability, Step, StepKind, WeightsVersion};
@@ -231,7 +233,7 @@ mod tests {
         assert!(faults[0].1.contains("no spool of this version"), "{faults:?}");
     }
 
-    /// Describes the content of a spool.
+    /// Describes the content of a spool, as text.
     fn text_of(spool: &[u8]) -> String {
         let (pending, faults) = decode(spool);
         assert_eq!(faults, []);

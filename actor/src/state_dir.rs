@@ -1,4 +1,4 @@
-//! The state that an actor keeps over restarts, in a folder of its own below the run directory.
+//! The state that an actor keeps over restarts, in a separate subdirectory of the run directory.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,24 +11,24 @@ use anyhow::Context as _;
 use proto::replay::next_epoch;
 use service::directory::{DirectoryError, if_exists, replace};
 
-/// The folder `DIRECTORY/actors/ID`, with the epoch and the spool. One process at a time locks it.
+/// The directory `DIRECTORY/actors/ID`, with the epoch and the spool. Locked by one process at a time.
 #[derive(Debug, Clone)]
 pub(crate) struct ActorStateDir {
     directory: PathBuf,
     _lock: Arc<File>,
 }
 
-/// The number of bits of drawn ids, which are exact as floating point. Two of a million actors draw the same id with a
-/// probability of one in ten thousand; within one run directory the lock prevents it.
+/// Number of bits in drawn ids, which are exact as floating point. Among a million actors, two draw the same id with
+/// a probability of one in ten thousand; within one run directory the lock prevents it.
 const DRAWN_ID_BITS: u32 = 53;
-/// The number of damaged spools that are kept; the oldest ones make room.
+/// Number of damaged spools to keep; the oldest make room.
 const DAMAGED_MAX: usize = 4;
-/// The maximum number of draws of a new id; normally one is enough.
+/// Maximum number of draws of a new id; normally one is enough.
 const DRAWS_MAX: usize = 16;
 
 impl ActorStateDir {
-    /// Opens the state directory with the smallest id in `run` that no process has locked, else that of a new actor;
-    /// returns the id and the directory. The spool of a removed replica is thus uploaded by the next new one.
+    /// Opens the state directory with the smallest unlocked id in `run`, or else of a new actor; returns the id and
+    /// the directory. The spool of a removed replica is thus uploaded by the next new replica.
     pub(crate) fn claim(run: &Path) -> anyhow::Result<(u64, Self)> {
         for actor in ids(&run.join("actors"))? {
             if let Some(state_dir) = unless_taken(Self::open(run, actor))? {
@@ -48,14 +48,14 @@ impl ActorStateDir {
     pub(crate) fn open(run: &Path, actor: u64) -> anyhow::Result<Self> {
         let directory = run.join("actors").join(actor.to_string());
         service::directory::writable(&directory)?;
-        // Two actors with the same id would give the same id to two trajectories, and one of them would be lost.
+        // Two actors with the same id would give the same id to two trajectories, and one trajectory would be lost.
         let lock = service::directory::lock(&directory)?;
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable: see [`next_epoch`].
-    /// Where there is no file, the actor is new or the file was lost, so that it begins with the time in milliseconds
-    /// since 1970, which is above the epochs of earlier starts.
+    /// Returns an epoch above the epoch in the actor's file and above `highest`, once it is durable: see
+    /// [`next_epoch`]. Without a file, the actor is new or the file was lost; epochs then start at the time in
+    /// milliseconds since 1970, which is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
         let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
@@ -63,7 +63,7 @@ impl ActorStateDir {
         if last.is_some() && number.is_none() {
             tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
         }
-        // `RandomState` is seeded with the system's entropy; the cast keeps half of its bits.
+        // `RandomState` is seeded with the system's entropy; the cast keeps half of the bits.
         let gap = RandomState::new().hash_one(highest) as u32;
         let epoch = next_epoch(number, highest, milliseconds_since_1970(), gap);
         let epoch = epoch.context("find an epoch above the highest that there can be")?;
@@ -71,7 +71,7 @@ impl ActorStateDir {
         Ok(epoch)
     }
 
-    /// The state directory of an actor in a test: its first epoch is 1.
+    /// Returns the state directory of an actor in a test, with first epoch 1.
     #[cfg(test)]
     pub(crate) fn with_epochs_from_1(run: &Path, actor: u64) -> Self {
         let state_dir = Self::open(run, actor).unwrap();
@@ -86,7 +86,7 @@ impl ActorStateDir {
         self.directory.join("unacknowledged.spool")
     }
 
-    /// Reads the trajectories of earlier epochs that were never acknowledged.
+    /// Reads the unacknowledged trajectories of earlier epochs.
     pub(crate) fn read_spool(&self) -> anyhow::Result<Vec<PendingUpload>> {
         let path = self.spool_path();
         let text = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
@@ -103,7 +103,7 @@ impl ActorStateDir {
         Ok(pending)
     }
 
-    /// Keeps the bytes of a damaged spool in a file of their own, unless the newest of these files has them already.
+    /// Keeps a damaged spool in a separate file, unless the latest such file already has the same bytes.
     fn keep_damaged(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let list = || format!("list {}", self.directory.display());
         let entries = fs::read_dir(&self.directory).with_context(list)?.filter_map(Result::ok);
@@ -124,7 +124,7 @@ impl ActorStateDir {
         Ok(new)
     }
 
-    /// Replaces the contents of the spool; removes the file if there are none.
+    /// Replaces the contents of the spool; removes the file if there are no trajectories.
     pub(crate) fn write_spool(&self, pending: &[PendingUpload]) -> anyhow::Result<()> {
         let path = self.spool_path();
         if !pending.is_empty() {
@@ -145,7 +145,7 @@ fn damaged_number(name: &str) -> Option<u64> {
     (damaged_name(number) == name).then_some(number)
 }
 
-/// The ids that have a folder below `actors`, ascending.
+/// Returns the ids with a directory in `actors`, ascending.
 fn ids(actors: &Path) -> anyhow::Result<Vec<u64>> {
     let entries = if_exists(fs::read_dir(actors)).with_context(|| format!("list {}", actors.display()))?;
     let names = entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -163,7 +163,7 @@ fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Opti
     }
 }
 
-/// Parses an epoch that has a next one.
+/// Parses an epoch that has a successor.
 fn number_in(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok().filter(|&number| number < u64::MAX)
 }

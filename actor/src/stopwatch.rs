@@ -1,24 +1,24 @@
-//! Measures how the time of one call of the episodes is spent, as seen from its evaluator: before a batch there are
-//! descents, after it answers are applied. The clock is read twice for each batch and never within a search.
+//! Measures the parts of one call of the episodes, as seen from the evaluator: descents before a batch, and applying
+//! predictions after it. The clock is read twice per batch and never within a search.
 
 use std::time::{Duration, Instant};
 
 use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use service::trace::{self, TraceContext};
 
-/// The parts of one call. Observing is part of `gathering`; the episodes measure it themselves.
+/// The parts of one call. Observing is part of `gathering`, and measured by the episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// Before batches: descents with rules and cache, moves, observations.
     pub(crate) gathering: Duration,
-    /// In the evaluator.
+    /// In the evaluator, over all batches.
     pub(crate) evaluating: Duration,
-    /// After the last batch: its answers enter trees and cache.
+    /// After the last batch: adding predictions to trees and cache.
     pub(crate) answering: Duration,
 }
 
 impl Parts {
-    /// The whole call.
+    /// Returns the time of the whole call.
     pub(crate) fn sum(&self) -> Duration {
         self.gathering + self.evaluating + self.answering
     }
@@ -33,7 +33,7 @@ pub(crate) struct Evaluated {
     pub(crate) weights_version: u64,
 }
 
-/// A network that measures its own time, and the time before and after.
+/// A network that measures the evaluation time, and the time before and after.
 pub(crate) struct Timed<N: ?Sized> {
     inner: Box<N>,
     watch: Stopwatch,
@@ -42,10 +42,10 @@ pub(crate) struct Timed<N: ?Sized> {
 struct Stopwatch {
     clock: fn() -> Instant,
     parts: Parts,
-    /// The end of the last batch, or the beginning of the call.
+    /// End of the last batch, or start of the call.
     mark: Instant,
     evaluated: bool,
-    /// The trace context of the next batch, if it is traced.
+    /// Trace context of the next batch, if traced.
     trace: Option<TraceContext>,
     shown: Option<Evaluated>,
 }
@@ -56,14 +56,14 @@ impl<N: ?Sized> Timed<N> {
         Self { inner, watch: Stopwatch { clock, parts, mark, evaluated: false, trace: None, shown: None } }
     }
 
-    /// Begins the measurement of a call of the episodes.
+    /// Starts the measurement of a call of the episodes.
     pub(crate) fn begin(&mut self) {
         let watch = &mut self.watch;
         (watch.parts, watch.evaluated) = (Parts::default(), false);
         watch.mark = (watch.clock)();
     }
 
-    /// Sets the trace context of the first batch of the call.
+    /// Sets the trace context of the first batch in the call.
     pub(crate) fn show(&mut self, trace: Option<TraceContext>) {
         (self.watch.trace, self.watch.shown) = (trace, None);
     }
@@ -73,19 +73,19 @@ impl<N: ?Sized> Timed<N> {
         self.watch.shown.take()
     }
 
-    /// Ends the measurement and returns the parts of the call.
+    /// Stops the measurement and returns the parts of the call.
     pub(crate) fn end(&mut self) -> Parts {
         let watch = &mut self.watch;
         let last = (watch.clock)().saturating_duration_since(watch.mark);
         let mut parts = std::mem::take(&mut watch.parts);
-        // Without a batch there were no answers to apply.
+        // Without a batch there were no predictions to apply.
         *(if watch.evaluated { &mut parts.answering } else { &mut parts.gathering }) += last;
         parts
     }
 }
 
 impl Stopwatch {
-    /// Measures a batch of this many positions or steps.
+    /// Measures a batch of `positions` positions or steps.
     fn measure<T>(&mut self, positions: usize, weights_version: u64, evaluate: impl FnOnce() -> T) -> T {
         let start = (self.clock)();
         self.parts.gathering += start.saturating_duration_since(self.mark);

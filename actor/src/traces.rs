@@ -1,9 +1,9 @@
 //! The traced games of one thread: a span for each game, below it one for each search, and below that one for a batch
-//! with leaves of the search. Spans are derived from the state of the episodes between two calls, so that a search
-//! begins where the previous call has ended; self-play does not depend on them. Without a collector there are no spans,
-//! and the state is not read.
+//! with leaves of the search. Spans are derived from the state of the episodes between two calls, so a search starts
+//! where the previous call has ended; self-play does not depend on them. Without a collector there are no spans, and
+//! the state is not read.
 //!
-//! The spans of a game are exported when it has finished, since the kinds of its searches are known only then.
+//! Spans are exported at the end of the game, since the kinds of searches are known only then.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,18 @@ use service::trace::{self, Kind, Span, TraceContext};
 use crate::play::Play;
 use crate::stopwatch::{Evaluated, Parts};
 
-/// An episode, and the span of its insert into a replay server, if it is traced.
+/// An episode, and the span of the insert into a replay server, if traced.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) episode: FinishedEpisode,
     pub(crate) insert: Option<Span>,
 }
 
-/// The traces of one thread.
+/// The traces of one thread, by game.
 #[derive(Debug)]
 pub(crate) struct Traces {
     games: Vec<Traced>,
-    /// The index of the game whose search has the next batch traced, and the span of the batch.
+    /// Index of the game with a traced next batch, and the span of the batch.
     evaluation: Option<(usize, Span)>,
 }
 
@@ -37,7 +37,7 @@ struct Traced {
     game: Span,
     search: Search,
     searched: Vec<Searched>,
-    /// The number of its leaves at the end of the last call.
+    /// Number of leaves at the end of the last call.
     leaves: u64,
 }
 
@@ -52,17 +52,17 @@ struct Search {
     is_shown: bool,
 }
 
-/// A search that has ended.
+/// A finished search.
 #[derive(Debug)]
 struct Searched {
     span: Span,
     ended: Instant,
-    /// The steps that it made.
+    /// The steps made by the search.
     plies: std::ops::Range<usize>,
 }
 
 impl Traces {
-    /// Creates the traces of a thread that begins `slots` games now.
+    /// Creates the traces of a thread that starts `slots` games now.
     pub(crate) fn new(slots: usize) -> Self {
         let mut traces = Self { games: Vec::new(), evaluation: None };
         (0..slots).for_each(|slot| traces.watch(slot, 0));
@@ -75,8 +75,8 @@ impl Traces {
         self.games.push(Traced { slot, number, game, search, searched: Vec::new(), leaves: 0 });
     }
 
-    /// Returns the trace context of the batch of the next call, if it is traced. A batch is traced for one search only,
-    /// and a search has at most one traced batch.
+    /// Returns the trace context for the next batch, if traced. A batch is traced for only one search, and a search
+    /// has at most one traced batch.
     pub(crate) fn begin_evaluation(&mut self) -> Option<TraceContext> {
         // The oldest of the searches without a traced batch.
         let unshown = self.games.iter_mut().enumerate().filter(|(_, traced)| !traced.search.is_shown);
@@ -106,7 +106,7 @@ impl Traces {
     fn show<G: Game>(&mut self, index: usize, span: Span, play: &Play<G>, batch: Option<Evaluated>) {
         let traced = &mut self.games[index];
         let Some(Evaluated { begun, ended, positions, weights_version }) = batch else {
-            // The call needed no batch; the next one is traced instead.
+            // The call needed no batch; the next batch is traced instead.
             traced.search.is_shown = false;
             return;
         };
@@ -121,7 +121,7 @@ impl Traces {
         span.end_at(ended);
     }
 
-    /// Ends the trace of a finished episode and draws whether the next one in its slot is traced.
+    /// Ends the trace of a finished episode and draws whether the next episode in the slot is traced.
     pub(crate) fn finished(&mut self, episode: FinishedEpisode) -> Finished {
         let (slot, number) = (episode.slot, episode.number);
         let index = self.games.iter().position(|traced| (traced.slot, traced.number) == (slot, number));
@@ -149,7 +149,7 @@ impl Search {
 
 impl Traced {
     fn advanced(&mut self, progress: EpisodeProgress, evaluating: Duration, now: Instant) {
-        // A finished game keeps its last search until its episode is sent.
+        // A finished game keeps the last search until the episode is sent.
         self.search.rounds += 1;
         self.search.evaluating += evaluating;
         if progress.number != self.number {
@@ -163,7 +163,7 @@ impl Traced {
         }
     }
 
-    /// Ends the spans of the game. Returns the span of its insert.
+    /// Ends the spans of the game. Returns the span of the insert.
     fn finish(self, episode: &FinishedEpisode) -> Span {
         let Self { slot, number, mut game, search, mut searched, .. } = self;
         let now = Instant::now();

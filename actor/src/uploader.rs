@@ -1,9 +1,9 @@
-//! Gives finished episodes ids, sends them to a replay server, and keeps each until it is acknowledged.
+//! Gives ids to finished episodes, sends them to a replay server, and keeps each until acknowledged.
 //!
-//! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old
-//! ids to their destination, so that each counts once whatever happened to the acknowledgement. They are sent on
-//! separate streams while self-play continues. Threads may end late, or never: the spool is written without their last
-//! episodes first, and again when they have ended.
+//! Trajectories that are unacknowledged when the process stops are spooled. The next start sends them under the same
+//! ids to the same server, so that each counts once even after a lost acknowledgement. They are sent on separate
+//! streams while self-play continues. Threads may stop late, or never: the spool is first written without the last
+//! episodes of threads, and again after all threads have stopped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::traces::Finished;
 #[cfg(test)]
 mod tests;
 
-/// The interval at which the counts of writers are copied to the metrics and the choice of the server is revised.
+/// Interval at which writer counts become metrics and the choice of the server is revised.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Uploads the trajectories of this start to the replay servers.
+/// Uploads the trajectories of this process to the replay servers.
 pub(crate) struct Uploader {
     router: ReplayRouter,
     state_dir: ActorStateDir,
-    /// The settings of all writers, except for the endpoint.
+    /// Settings of all writers, except for the endpoint.
     writer: WriterSettings,
     drain_timeout: Duration,
     /// Uploads the spool of earlier epochs, and returns the unacknowledged trajectories.
@@ -42,7 +42,7 @@ pub(crate) struct Uploader {
 }
 
 impl Uploader {
-    /// Starts the upload of the spool, and prepares that of new episodes. Must be called on a runtime.
+    /// Starts the upload of the spool, and prepares the upload of new episodes. Must be called on a runtime.
     pub(crate) fn start(
         settings: &Settings,
         servers: Servers,
@@ -51,7 +51,7 @@ impl Uploader {
         drain: &Drain,
     ) -> anyhow::Result<Self> {
         let writer = WriterSettings {
-            // Each writer sets the endpoint of its server.
+            // Each writer sets the endpoint of the server.
             endpoint: String::new(),
             actor: settings.actor.id,
             epoch,
@@ -85,7 +85,7 @@ impl Uploader {
             state_dir.read_spool().unwrap_or_default()
         });
         unacknowledged.extend(late);
-        // Before the last threads have ended: the process may be killed while one of them hangs.
+        // Written before the last threads have stopped, since the process may be killed while a thread hangs.
         state_dir.write_spool(&unacknowledged)?;
         let mut last = Vec::new();
         while let Some(Finished { episode, .. }) = finished.recv().await {
@@ -106,14 +106,14 @@ impl Uploader {
     }
 }
 
-/// Receives episodes until the last thread has ended, or the deadline has passed.
+/// Receives episodes until the last thread has stopped, or the deadline has passed.
 async fn receive(finished: &mut mpsc::Receiver<Finished>, deadline: Instant, episodes: &mut Vec<FinishedEpisode>) {
     while let Ok(Some(Finished { episode, .. })) = timeout_at(deadline, finished.recv()).await {
         episodes.push(episode);
     }
 }
 
-/// Gives ids of an epoch of their own to episodes that no server was sent.
+/// Gives ids of a separate epoch to episodes that were sent to no server.
 fn identify_all(
     episodes: &[FinishedEpisode],
     writer: &WriterSettings,
@@ -126,7 +126,7 @@ fn identify_all(
     Ok(trajectories.map(|trajectory| PendingUpload { trajectory, to: None }).collect())
 }
 
-/// Uploads episodes until the drain fires or the channel closes; returns the episode that waited at that moment.
+/// Uploads episodes until the drain fires or the channel closes; returns the episode that waits at that moment.
 async fn upload(router: &mut ReplayRouter, finished: &mut mpsc::Receiver<Finished>, drain: &Drain) -> Option<Finished> {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     let mut waiting = None;
@@ -155,15 +155,15 @@ async fn insert_waiting(router: &mut ReplayRouter, waiting: Option<&Finished>) {
 #[derive(Clone)]
 struct Spool {
     servers: Servers,
-    /// The settings of all writers, except for the endpoint and the epoch, which are those of the trajectories.
+    /// Settings of all writers, except for endpoint and epoch, which come from the trajectories.
     writer: WriterSettings,
     drain: Drain,
     drain_timeout: Duration,
 }
 
 impl Spool {
-    /// Uploads each trajectory under its id to its destination; returns those that are unacknowledged `drain_timeout`
-    /// after the drain fires.
+    /// Uploads each trajectory under the same id to the destination; returns trajectories that are unacknowledged
+    /// `drain_timeout` after the drain fires.
     async fn upload(self, left: Vec<PendingUpload>, state_dir: ActorStateDir) -> Vec<PendingUpload> {
         if left.is_empty() {
             return left;
@@ -196,7 +196,7 @@ impl Spool {
         kept
     }
 
-    /// Uploads all trajectories that are destined for one server.
+    /// Uploads all trajectories destined for one server.
     async fn upload_epochs(
         mut self,
         mut destination: Option<Destination>,
@@ -218,7 +218,7 @@ impl Spool {
         kept
     }
 
-    /// Waits for the destination server; without a destination, for the server that this actor prefers. `None` if the
+    /// Waits for the destination server; without a destination, for the server preferred by this actor. `None` if the
     /// drain fires first.
     async fn find(&mut self, destination: Option<&Destination>) -> Option<Server> {
         let mut warned = false;
@@ -244,7 +244,7 @@ impl Spool {
         }
     }
 
-    /// Uploads until all is acknowledged, the address of the server changes, or `drain_timeout` has passed since the
+    /// Uploads until everything is acknowledged, the server address changes, or `drain_timeout` has passed since the
     /// drain fired. Returns the unacknowledged trajectories.
     async fn upload_epoch(&mut self, server: &Server, epoch: u64, trajectories: Vec<Trajectory>) -> Vec<Trajectory> {
         let endpoint = server.endpoint.to_string();
@@ -283,8 +283,7 @@ async fn moved(servers: &mut Servers, server: &Server) {
     }
 }
 
-/// Waits until the writer accepts a trajectory, at most until `deadline` resolves; returns the trajectory if it was not
-/// accepted.
+/// Waits until the writer accepts a trajectory, at most until `deadline` resolves; returns an unaccepted trajectory.
 async fn insert(writer: &Writer, trajectory: Trajectory, deadline: impl Future<Output = ()>) -> Option<Trajectory> {
     tokio::select! {
         biased;

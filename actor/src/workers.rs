@@ -31,33 +31,33 @@ use crate::traces::{Finished, Traces};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Finished episodes that may wait between the threads and the writer, per thread.
+/// Maximum number of finished episodes between a thread and the writer, per thread.
 const FINISHED_PER_THREAD_MAX: usize = 16;
-/// The number of consecutive failures of the backend after which the process exits, so that its supervisor decides.
+/// Number of consecutive backend failures after which the process exits, so that the supervisor decides.
 pub(crate) const FAILURES_MAX: u32 = 5;
-/// A thread that ends no batch for this long has stalled, beside the time of environments: the first batch of a network
-/// waits for a trial of the engines, and a batch of a large network takes seconds.
+/// Time without a finished batch after which a thread has stalled, in addition to the time of environments: the first
+/// batch of a network waits for an engine trial, and a batch of a large network takes seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(300);
-/// The time between two tries of a failing backend.
+/// Time between two attempts with a failing backend.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The newest weights, `None` before the first.
+/// The latest weights, `None` before the first.
 pub(crate) type Weights = watch::Receiver<Option<Arc<Published>>>;
 
-/// The running threads, and the channel of their finished episodes.
+/// The running threads, and the channel for finished episodes.
 pub(crate) struct Workers {
     pub(crate) finished: mpsc::Receiver<Finished>,
     pub(crate) threads: Threads,
 }
 
-/// Threads that end when the drain fires, with the tasks of reanalysis.
+/// Threads that stop when the drain fires, with the tasks of reanalysis.
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
     exchanges: Vec<Exchange>,
 }
 
 impl Workers {
-    /// Starts the threads. Must be called on a runtime, whose timers the threads use. Reanalysis fetches stored
+    /// Starts the threads. Must be called on a runtime with timers, which the threads use. Reanalysis fetches stored
     /// trajectories from `servers`.
     #[expect(clippy::too_many_arguments, reason = "the parts of the process, each borrowed from another owner")]
     pub(crate) fn start(
@@ -102,7 +102,7 @@ impl Workers {
             let beats = health.heartbeat("selfplay", STALLED_AFTER + environment);
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 let _beats = beats.of_thread();
-                // Before it allocates, so that its memory is close to its cpu.
+                // Before any allocation, so that the memory is close to the CPU.
                 pinning.pin(index);
                 let play = Play::new(game, selfplay, discount, seed);
                 let worker = |environments| Worker::new(play.in_environments(environments), budget, around);
@@ -155,7 +155,7 @@ impl Threads {
     }
 }
 
-/// The environments of a thread outside this process, before they are started.
+/// The environments of a thread outside this process, before starting.
 struct Outside {
     settings: bridge::Settings,
     described: Recorded,
@@ -183,11 +183,11 @@ fn start_outside<G: Game>(
     };
     let started = outside.map(start).transpose().context("start the environments");
     if started.is_err() && drain.started() {
-        // They were given up, since nothing is played any more.
+        // They were abandoned, since nothing is played any more.
         return Ok(());
     }
     if started.is_err() {
-        // The other threads end as well.
+        // The other threads stop as well.
         drain.token().cancel();
     }
     worker(started?).run()
@@ -206,20 +206,20 @@ pub(crate) struct ThreadContext {
     freshness: Freshness,
     finished: mpsc::Sender<Finished>,
     cache: Option<Arc<Cache>>,
-    /// The key of the weights that the thread plays with.
+    /// Key of the weights in use by the thread.
     cached_weights: u64,
     readiness: Readiness,
     pub(crate) drain: Drain,
     pub(crate) runtime: Handle,
-    /// Completed once a thread has logged which settings a learned model ignores.
+    /// Completed once a thread has logged the settings that a learned model ignores.
     announced: Arc<Once>,
-    /// Counts the simulations of self-play for reanalysis; `None` if there is none.
+    /// Counts the simulations of self-play for reanalysis; `None` without reanalysis.
     share: Option<Arc<Share>>,
 }
 
 impl ThreadContext {
-    /// Builds the network of new weights; `None` while another thread prepares it. A thread with earlier weights,
-    /// `is_loaded`, goes on while another one prepares the new ones for all.
+    /// Builds the network for new weights; `None` while another thread prepares it. A thread with earlier weights,
+    /// `is_loaded`, continues while another thread prepares the new weights for all.
     pub(crate) fn network<G: Game>(
         &self,
         game: &G,
@@ -236,12 +236,12 @@ impl ThreadContext {
         Ok(Some(self.backend.build_network(&manifest, &published.bytes)?))
     }
 
-    /// The cached answers of the thread's weights.
+    /// Returns the cached predictions of the thread's weights.
     pub(crate) fn cached(&self) -> Option<WeightsCache<'_>> {
         self.cache.as_deref().map(|cache| cache.of(self.cached_weights))
     }
 
-    /// Notes that the thread plays with these weights from now on, and empties the cache of others.
+    /// Records that the thread now plays with these weights, and removes other weights from the cache.
     pub(crate) fn loaded(&mut self, published: &Published) {
         self.cached_weights = published.manifest.digest.key();
         if let Some(cache) = &self.cache {
@@ -249,8 +249,8 @@ impl ThreadContext {
         }
     }
 
-    /// Waits for `event`, at most until the process drains, for which it returns `None`; no time of self-play is
-    /// counted. A timer must be created inside `event`, because it needs the runtime.
+    /// Waits for `event`, at most until the process drains, then returns `None`; no time of self-play is counted. A
+    /// timer must be created inside `event`, because it needs the runtime.
     pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         let event = async {
             tokio::select! {
@@ -261,20 +261,20 @@ impl ThreadContext {
         service::waiting(|| self.runtime.block_on(event))
     }
 
-    /// Waits as [`idle`](Self::idle) does; the time is counted as waiting of self-play for `part`.
+    /// Waits as [`idle`](Self::idle) does; counts the time as waiting of self-play for `part`.
     fn wait(&self, part: &'static str, event: impl Future<Output = ()>) {
         let start = Instant::now();
         self.idle(event);
         metrics::waited(part, start.elapsed());
     }
 
-    /// Waits for weights newer than those that were read last, or the drain; the next look at
-    /// [`weights`](Self::weights) finds a change.
+    /// Waits for weights newer than the last read, or for the drain; the next look at [`weights`](Self::weights)
+    /// finds a change.
     pub(crate) fn idle_until_weights(&mut self) {
         let mut weights = self.weights.clone();
         self.idle(async {
             if weights.changed().await.is_err() {
-                // The subscriber is dropped only when the process ends.
+                // The subscriber is dropped only when the process stops.
                 pending().await
             }
         });
@@ -282,13 +282,13 @@ impl ThreadContext {
     }
 }
 
-/// A self-play thread.
+/// A self-play thread, with episodes and measurements.
 struct Worker<G: Game> {
     play: Play<G>,
     budget: AdaptiveBudget,
     traces: Traces,
     failures: u32,
-    /// What the environments had lost at the end of the last call.
+    /// Losses of the environments at the end of the last call.
     losses: Losses,
     around: ThreadContext,
 }
@@ -303,12 +303,12 @@ impl<G: Game> Worker<G> {
 
     fn run(mut self) -> anyhow::Result<()> {
         let played = {
-            // Starts the drain however the thread ends: a process that continued with half of its threads would hide a
-            // bug.
+            // Starts the drain on every exit of the thread: a process that continued with half of the threads would
+            // hide a bug.
             let _ends_together = self.around.drain.token().drop_guard();
             self.play_until_drained()
         };
-        // Done however the thread ended; an error means that the receiver was dropped.
+        // Done on every exit of the thread; an error means that the receiver was dropped.
         let _ = self.hand_over();
         metrics::unfinished(self.play.under_way());
         played
@@ -338,7 +338,7 @@ impl<G: Game> Worker<G> {
         Ok(())
     }
 
-    /// Calls the episodes once, if there is a network, and handles its failures.
+    /// Calls the episodes once, if there is a network, and handles failures.
     fn call(&mut self, pace: Pace) -> anyhow::Result<()> {
         if !self.play.is_loaded() {
             return Ok(());
@@ -360,7 +360,7 @@ impl<G: Game> Worker<G> {
                 Ok(())
             }
             Err(error) => {
-                // The next round reports its time of observing.
+                // The next round reports the observing time.
                 metrics::played(parts, Duration::ZERO);
                 self.recover(error)
             }
@@ -370,7 +370,7 @@ impl<G: Game> Worker<G> {
     fn recover(&mut self, error: selfplay::Error) -> anyhow::Result<()> {
         let error = match error {
             selfplay::Error::Model(error) => error,
-            // Environments that would have to be waited for are given up.
+            // Environments that would have to be waited for are abandoned.
             selfplay::Error::Environments(_) if self.around.drain.started() => return Ok(()),
             selfplay::Error::Environments(error) => return Err(error).context("play episodes"),
         };
@@ -393,8 +393,8 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    /// Switches to newer weights if there are any. Searches in progress are finished first with the old weights; if
-    /// that fails, they restart with the new ones.
+    /// Switches to newer weights, if any. First finishes searches in progress with the old weights; if that fails,
+    /// they restart with the new weights.
     fn swap_weights(&mut self) -> anyhow::Result<()> {
         if !self.around.weights.has_changed().unwrap_or(false) {
             return Ok(());
@@ -444,7 +444,8 @@ impl<G: Game> Worker<G> {
         metrics::waited("weights", start.elapsed());
     }
 
-    /// Pauses self-play while the weights may be too old. Games in progress resume when the learner is reachable again.
+    /// Pauses self-play while the weights may be too old. Games in progress resume when the learner is reachable
+    /// again.
     fn wait_for_learner(&mut self, away: Duration) {
         let (readiness, mut freshness) = (self.around.readiness.clone(), self.around.freshness.clone());
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
@@ -473,7 +474,7 @@ impl<G: Game> Worker<G> {
                     let sent = || self.around.finished.blocking_send(episode).map_err(|_| mpsc::error::SendError(()));
                     service::waiting(sent)?;
                     let time = start.elapsed();
-                    // Each wait is reported as soon as it ends, since it may be long.
+                    // Each wait is reported as soon as it is over, since it may be long.
                     metrics::waited("replay", time);
                     self.budget.waited(time);
                     waited += time;
@@ -490,38 +491,38 @@ impl<G: Game> Worker<G> {
 /// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Freshness {
-    /// The time since which newer weights may exist; `None` while the newest are present.
+    /// Time since when newer weights may exist; `None` while the latest are present.
     pub(crate) away: watch::Receiver<Option<tokio::time::Instant>>,
-    /// The longest time for which the learner may be unreachable; `None`: no limit.
+    /// Maximum time of unreachability of the learner; `None`: no limit.
     pub(crate) most: Option<Duration>,
 }
 
 impl Freshness {
-    /// Returns the time for which the learner has been unreachable, if that is too long.
+    /// Returns the time of unreachability of the learner, if too long.
     fn outdated_for(&self) -> Option<Duration> {
         let away = (*self.away.borrow())?.elapsed();
         self.most.filter(|most| away > *most).map(|_| away)
     }
 
-    /// Resolves once the newest weights are available. Cancel-safe.
+    /// Resolves once the latest weights are available. Cancel-safe.
     async fn restored(&mut self) {
         if self.away.wait_for(Option::is_none).await.is_err() {
-            // The subscriber is dropped only when the process ends.
+            // The subscriber is dropped only when the process stops.
             pending().await
         }
     }
 }
 
-/// The cpus of the threads; empty if threads are not pinned.
+/// The CPUs of the threads; empty without pinning.
 #[derive(Debug, Default)]
 struct Pinning {
     cpus: Vec<Cpu>,
-    /// True once a thread has logged that it could not be pinned.
+    /// True once a thread has logged a failure of pinning.
     has_warned: AtomicBool,
 }
 
 impl Pinning {
-    /// Creates the pinning that `actor.pin_threads` configures, on the cpus that the calling thread may run on.
+    /// Creates the pinning configured in `actor.pin_threads`, on the CPUs allowed for the calling thread.
     fn new(section: &ActorSection) -> Self {
         if !section.pin_threads {
             return Self::default();
@@ -535,7 +536,7 @@ impl Pinning {
         }
     }
 
-    /// Pins the calling thread to the cpu of its number. Threads beyond the number of cpus share them.
+    /// Pins the calling thread to the CPU with the thread's number. Threads beyond the number of CPUs share CPUs.
     fn pin(&self, thread: usize) {
         let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
         match cpu.pin() {

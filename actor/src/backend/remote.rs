@@ -1,5 +1,5 @@
-//! Evaluates the positions of self-play with an inference server, or one of several, and optionally with this machine
-//! while it is unreachable.
+//! Evaluates the positions of self-play with one of several inference servers, and optionally with this machine while
+//! the server is unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +17,18 @@ use weights::{Manifest, Model};
 
 use crate::metrics::{self, AnsweredBy};
 
-/// The longest time for an answer or a rejection, including the time that an unknown weights version takes to reach the
-/// server.
+/// Time limit for a response or a rejection, including the time for an unknown weights version to reach the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest time without any message from the server; after it the server counts as unreachable.
+/// Longest time without any message from the server; later, the server counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// The pause before the next request to a server that rejected one; this machine evaluates meanwhile.
+/// Pause before the next request to a server after a rejection; meanwhile this machine evaluates.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-/// The pause after a timeout, since a broken connection is closed only after seconds.
+/// Pause after a timeout, since a broken connection is closed only after seconds.
 const SILENCE_PAUSE: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause of an actor that has no other evaluator.
+/// Shortest and longest pause of an actor without another evaluator.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
-/// An evaluator that sends its batches to an inference server, with the weights version that the actor holds.
+/// An evaluator that sends batches to an inference server, with the actor's weights version.
 pub(super) struct Remote {
     shared: Arc<Shared>,
     local: Option<Arc<dyn Backend>>,
@@ -40,14 +39,14 @@ struct Shared {
     endpoint: String,
     runtime: Handle,
     drain: Drain,
-    /// True while this machine evaluates because the server does not. Each change is logged once, by the first thread
-    /// that notices it.
+    /// True while this machine evaluates in place of the server. Each change is logged once, by the first thread that
+    /// notices.
     is_local: AtomicBool,
 }
 
 impl Remote {
-    /// Sends requests through `evaluations`; `local` evaluates while no server answers, and without it self-play waits.
-    /// Must be called on a runtime.
+    /// Sends requests through `evaluations`; `local` evaluates while no server responds, and without it self-play
+    /// waits. Must be called on a runtime.
     pub(super) fn new(
         evaluations: Evaluations,
         endpoint: String,
@@ -111,7 +110,7 @@ impl Backend for Remote {
     }
 }
 
-/// The local evaluator, built when it is first needed.
+/// The local evaluator, built on first use.
 struct Local {
     backend: Arc<dyn Backend>,
     manifest: Manifest,
@@ -136,7 +135,7 @@ struct RemoteEvaluator {
     shared: Arc<Shared>,
     attributes: Attributes,
     local: Option<Local>,
-    /// No request is sent to the server before this time, because it has just rejected one.
+    /// No request is sent to the server before this time, because of a recent rejection or timeout.
     ask_again: Instant,
 }
 
@@ -167,11 +166,11 @@ impl Evaluator for RemoteEvaluator {
     }
 }
 
-/// The reason for a missing answer.
+/// The reason for a missing result.
 enum Unanswered {
-    /// The server will not answer for the next `pause`.
+    /// The server will not respond for the next `pause`.
     For { pause: Duration, reason: String },
-    /// The answer is invalid.
+    /// The response is invalid.
     Broken(Error),
 }
 
@@ -192,7 +191,7 @@ impl RemoteEvaluator {
             }
             Ok(Err(error)) => error,
             Err(_) => {
-                // The next batches do not wait for a server that does not answer.
+                // The next batches do not wait for an unresponsive server.
                 self.ask_again = Instant::now() + SILENCE_PAUSE;
                 EvalError::Away
             }
@@ -224,7 +223,7 @@ impl RemoteEvaluator {
     }
 }
 
-/// The pause after a rejection, before the next request.
+/// Returns the pause after a rejection, before the next request.
 fn pause_after(rejection: &Rejection) -> Duration {
     match rejection.reason {
         RejectReason::Full | RejectReason::Late => rejection.retry_after.unwrap_or(PAUSE[0]).clamp(PAUSE[0], PAUSE[1]),
@@ -269,7 +268,7 @@ mod tests {
 
     const WELCOME: Welcome = Welcome { version: 7, positions_max: 64, requests_max: 4 };
 
-    /// This machine's evaluator: uniform priors, as of an untrained network.
+    /// Returns the evaluator of this machine: uniform priors, as from an untrained network.
     fn here() -> Arc<dyn Backend> {
         let build = |_: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform::new(shape())))
@@ -311,7 +310,7 @@ mod tests {
         within(tokio::task::spawn_blocking(|| thread.join().unwrap())).await.unwrap()
     }
 
-    /// Answers as a server whose network prefers the first action.
+    /// Responds like a server with a network that prefers the first action.
     async fn answer(stream: &mut scripted::EvalStream) {
         let request = stream.request().await;
         assert_eq!(request.version, 7, "a request names the version that the actor holds");

@@ -1,5 +1,5 @@
-//! An evaluator that takes a fixed time and has no network. A benchmark of the fleet plays with it, so that neither
-//! cores nor an accelerator are the limit. Training on its games learns noise.
+//! An evaluator that takes a fixed time and has no network. Fleet benchmarks play with it, so that neither cores nor
+//! an accelerator are the limit. Training on such games learns noise.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use game::ObservationShape;
 use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions};
 use weights::Manifest;
 
-/// The value of `actor.kernel` that selects this evaluator.
+/// Value of `actor.kernel` for this evaluator.
 pub(crate) const NAME: &str = "simulated";
 
-/// Builds evaluators without a network, whose batches take as long as an accelerator's would.
+/// Builds evaluators without a network, with the batch time of an accelerator.
 pub(super) struct Simulated {
     delay: Duration,
 }
@@ -41,7 +41,7 @@ impl Backend for Simulated {
     }
 }
 
-/// Returns the answers of [`Hashing`], `delay` after the request.
+/// Returns the predictions of [`Hashing`], `delay` after the request.
 struct Delayed {
     answers: Hashing,
     delay: Duration,
@@ -53,7 +53,7 @@ impl Evaluator for Delayed {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        // Computing the answers is part of the delay.
+        // Computing the predictions is part of the delay.
         let end = Instant::now() + self.delay;
         self.answers.evaluate(batch, predictions)?;
         std::thread::sleep(end.saturating_duration_since(Instant::now()));

@@ -1,5 +1,5 @@
-//! Fetches stored trajectories from the replay servers ahead of their searches, and sends the new searches to the
-//! server that each came from. Of several servers each is asked in turn.
+//! Fetches stored trajectories from the replay servers in advance, and sends new searches to the source server.
+//! Several servers are asked in turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use tokio::task::JoinHandle;
 
 use crate::metrics;
 
-/// The trajectories that are fetched ahead: few, because others may revise them meanwhile.
+/// Maximum number of trajectories fetched in advance: few, because other actors may revise them meanwhile.
 const STORED_MAX: usize = 2;
-/// The new searches that may wait to be sent.
+/// Maximum number of new searches waiting to be sent.
 const SEARCHED_MAX: usize = 16;
-/// The time between two requests if no server had a trajectory to search.
+/// Time between two requests if no server had a trajectory to search.
 const NOTHING_INTERVAL: Duration = Duration::from_millis(500);
-/// The time between two requests after one has failed.
+/// Time between two requests after a failure.
 const FAILED_INTERVAL: Duration = Duration::from_secs(2);
-/// The longest wait for the answers to new searches at the end of the process.
+/// Maximum time to wait for responses to new searches before exit.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
 
-/// The newest weights, `None` before the first.
+/// The latest weights, `None` before the first.
 type Weights = watch::Receiver<Option<Arc<Published>>>;
 
-/// A trajectory that is to be searched again.
+/// A trajectory to search again.
 pub(crate) struct Stored {
     pub(crate) reviser: Reviser,
     pub(crate) revisable: Revisable,
@@ -38,17 +38,17 @@ pub(crate) struct Stored {
 pub(crate) struct Searched {
     pub(crate) reviser: Reviser,
     pub(crate) revisable: Revisable,
-    /// The number of positions searched.
+    /// Number of searched positions.
     pub(crate) positions: usize,
 }
 
-/// The side of the thread that searches.
+/// The channels of the searching thread.
 pub(crate) struct Desk {
     pub(crate) stored: mpsc::Receiver<Stored>,
     pub(crate) searched: mpsc::Sender<Searched>,
 }
 
-/// The tasks of one thread.
+/// The exchange tasks of one thread.
 pub(crate) struct Exchange {
     fetching: JoinHandle<()>,
     sending: JoinHandle<()>,
@@ -70,7 +70,7 @@ impl Exchange {
         (exchange, Desk { stored, searched })
     }
 
-    /// Waits for the tasks to end, which they do once the process drains.
+    /// Waits for the tasks to stop, as they do once the process drains.
     pub(crate) async fn join(self) {
         for task in [self.fetching, self.sending] {
             if let Err(error) = task.await {
@@ -83,16 +83,16 @@ impl Exchange {
 struct Fetch {
     servers: Servers,
     weights: Weights,
-    /// The clients, by endpoint.
+    /// Clients by endpoint.
     revisers: BTreeMap<Arc<str>, Reviser>,
-    /// The number of requests so far.
+    /// Number of requests so far.
     turn: usize,
-    /// True while requests fail: the first failure is logged, and the recovery.
+    /// True while requests fail: logs the first failure and the recovery.
     has_failed: bool,
 }
 
 impl Fetch {
-    /// Fetches a trajectory whenever there is room for one, without end.
+    /// Fetches a trajectory whenever there is room, forever.
     async fn run(mut self, stored: mpsc::Sender<Stored>) {
         while let Ok(permit) = stored.reserve().await {
             match self.next().await {
@@ -117,7 +117,8 @@ impl Fetch {
         }
     }
 
-    /// Asks the servers, the next one first, until one has a trajectory that the newest weights have not searched.
+    /// Asks the servers, starting with the next, until one has a trajectory that the latest weights have not
+    /// searched.
     async fn next(&mut self) -> Result<Option<Stored>, RequestError> {
         let newest = self.weights.borrow().as_ref().map(|published| published.manifest.version);
         let Some(older_than) = newest.filter(|version| version.0 > 0) else { return Ok(None) };

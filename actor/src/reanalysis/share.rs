@@ -3,19 +3,19 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// The time after which a waiting thread looks again, whether or not it was notified.
+/// Time after which a waiting thread checks again, even without a notification.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Divides the simulations of an actor between self-play and reanalysis.
 ///
-/// Reanalysis runs only while its simulations are fewer than its share of all: it follows self-play, and stops when
-/// self-play waits, for weights or for the replay server. It therefore never delays self-play by more than its share,
-/// and the revisions in the log are in proportion to the inserts.
+/// Reanalysis runs only while it has fewer simulations than the configured share: it follows self-play, and stops
+/// when self-play waits, for weights or for the replay server. It therefore never delays self-play by more than the
+/// share, and the revisions in the log are in proportion to the inserts.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// Simulations of reanalysis for each one of self-play.
+    /// Simulations of reanalysis per simulation of self-play.
     ratio: f64,
-    /// The most simulations that reanalysis may be behind its share.
+    /// Maximum number of simulations that reanalysis catches up.
     credit_max: f64,
     selfplay: AtomicU64,
     reanalysis: AtomicU64,
@@ -23,8 +23,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Creates the division in which `share` of the simulations, below 1, are of reanalysis. It catches up at most
-    /// `credit_max` simulations after it had nothing to search.
+    /// Creates a division with `share` of the simulations, below 1, for reanalysis. It catches up at most
+    /// `credit_max` simulations after a time without anything to search.
     pub(crate) fn new(share: f64, credit_max: u64) -> Self {
         Self {
             ratio: share / (1.0 - share),
@@ -46,7 +46,7 @@ impl Share {
         self.reanalysis.fetch_add(simulations as u64, Ordering::Relaxed);
     }
 
-    /// Returns true if reanalysis has fewer simulations than its share.
+    /// Returns true if reanalysis has fewer simulations than the share.
     pub(crate) fn is_due(&self) -> bool {
         (self.reanalysis.load(Ordering::Relaxed) as f64) < self.allowed()
     }
@@ -59,7 +59,7 @@ impl Share {
         }
     }
 
-    /// Forgets what is due beyond the credit.
+    /// Forgets the due simulations beyond the credit.
     pub(crate) fn forgive(&self) {
         let least = (self.allowed() - self.credit_max).max(0.0) as u64;
         self.reanalysis.fetch_max(least, Ordering::Relaxed);
@@ -70,9 +70,9 @@ impl Share {
     }
 }
 
-/// Divides `threads` between self-play and reanalysis, which has `share` of the simulations: each has at least one, and
-/// as many as its share if that is rounded up. Where a thread is shared in this way there is one more; the
-/// [`Share`] limits what reanalysis does with it.
+/// Divides `threads` between self-play and reanalysis with `share` of the simulations. Each gets at least one thread,
+/// and the share rounded up. If both are rounded up there is one more thread; [`Share`] limits the work of reanalysis
+/// on it.
 pub(crate) fn threads(threads: usize, share: f64) -> (usize, usize) {
     if share <= 0.0 {
         return (threads, 0);

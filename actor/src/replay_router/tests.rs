@@ -15,14 +15,14 @@ fn writer() -> WriterSettings {
     WriterSettings { endpoint: String::new(), actor: ACTOR, epoch: 1, game: "tic_tac_toe".into(), in_flight_max: 4 }
 }
 
-/// Returns the router of a start of the actor whose epoch is 1.
+/// Returns the router of an actor process with epoch 1.
 fn router(run: &Path, servers: Servers, away_max: Duration) -> ReplayRouter {
     let state_dir = ActorStateDir::with_epochs_from_1(run, ACTOR);
     assert_eq!(state_dir.next_epoch(0).unwrap(), 1);
     ReplayRouter::new(servers, writer(), state_dir, away_max)
 }
 
-/// A run, and two servers of which the actor prefers the first.
+/// Returns a run directory, and two servers; the actor prefers the first.
 async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
     let scripts = [ReplayScript::start().await, ReplayScript::start().await];
     let ranked = preferred(&[server(&scripts[0]), server(&scripts[1])], ACTOR);
@@ -52,7 +52,7 @@ async fn goes_to(router: &mut ReplayRouter, expected: &Server) {
     .await;
 }
 
-/// The epoch and number of the trajectory that a server receives next.
+/// Returns epoch and number of the next trajectory that a server receives.
 async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     let mut stream = script.inserting().await;
     let epoch = stream.hello().await.epoch;
@@ -60,7 +60,7 @@ async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     (epoch, stream.trajectory().await.id().sequence)
 }
 
-/// The pending uploads, as epoch, number and server.
+/// Returns the pending uploads, as epoch, number and server.
 async fn pending(router: ReplayRouter) -> Vec<(u64, u64, Option<Destination>)> {
     let (pending, _) = router.close(Vec::new(), Instant::now()).await;
     let ids = pending.into_iter().map(|PendingUpload { trajectory, to }| (trajectory.id(), to));
@@ -105,7 +105,7 @@ async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_on
     assert_eq!(stream.sequences(1).await, [0]);
     let (to_first, to_second) = (Destination::new(&home, false), Destination::new(&away, false));
 
-    // After its restart, the first server receives its pending trajectories, and new ones.
+    // After a restart, the first server receives the pending trajectories, and new trajectories.
     let mut first = ReplayScript::again_at(address, proto::replay::TableStats::default()).await;
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &home), async {
         let mut stream = first.inserting().await;

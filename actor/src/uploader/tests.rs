@@ -12,19 +12,19 @@ use crate::Config;
 
 const GAME: &str = "tic_tac_toe";
 const ACTOR: u64 = 7;
-/// An address at which nothing listens.
+/// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:0";
 
-/// The time that an actor's process waits for its last acknowledgements.
+/// Time limit of an actor process for the last acknowledgements.
 #[derive(Clone, Copy)]
 enum DrainTimeout {
-    /// Longer than any expected event takes.
+    /// Longer than any expected event.
     Long,
-    /// No wait.
+    /// No wait for acknowledgements.
     None,
 }
 
-/// One run of the actor: its upload, and the threads' end of the channel that feeds it.
+/// One process of the actor: the upload, and the sender of the feeding channel.
 struct ActorRun {
     episodes: mpsc::Sender<Finished>,
     drain: Drain,
@@ -58,7 +58,7 @@ fn start(run: &TempDir, replay: impl Into<String>, patience: DrainTimeout) -> Ac
 fn start_over(run: &TempDir, servers: Servers, patience: DrainTimeout) -> ActorRun {
     let drain = Drain::new();
     let uploader = uploader_over(run, servers, patience, &drain);
-    // A capacity of one: every episode before the last has then been received.
+    // A capacity of one: all episodes before the last have then been received.
     let (episodes, finished) = mpsc::channel(1);
     let signal = drain.clone();
     let task = tokio::spawn(async move { uploader.run(finished, &signal).await });
@@ -66,14 +66,14 @@ fn start_over(run: &TempDir, servers: Servers, patience: DrainTimeout) -> ActorR
 }
 
 impl ActorRun {
-    /// Sends this number of finished episodes, as the threads do.
+    /// Sends `episodes` finished episodes, as the threads do.
     async fn play(&self, episodes: u64) {
         for number in 0..episodes {
             within(self.episodes.send(Finished { episode: episode(number), insert: None })).await.unwrap();
         }
     }
 
-    /// Ends the threads, and waits for the upload to end.
+    /// Stops the threads, and waits for the end of the upload.
     async fn end(self) {
         let Self { episodes, drain, task } = self;
         drain.start();
@@ -94,7 +94,7 @@ fn inserted(sequence: u64) -> Answer {
     Answer::Inserted { sequence }
 }
 
-/// The ids in the spool, as epoch and sequence.
+/// Returns the ids in the spool, as epoch and sequence.
 fn spool(run: &TempDir) -> Vec<(u64, u64)> {
     let trajectories = ActorStateDir::open(run.path(), ACTOR).unwrap().read_spool().unwrap();
     trajectories.iter().map(|pending| (pending.trajectory.id().epoch, pending.trajectory.id().sequence)).collect()
@@ -122,7 +122,7 @@ async fn the_spool_is_written_while_a_thread_hangs_and_again_when_it_has_ended()
     let actor_run = start(&run, NOWHERE, DrainTimeout::None);
     actor_run.play(2).await;
     actor_run.drain.start();
-    // The folder is locked by the actor, so that the file is read.
+    // The actor has locked the directory, so the file is read directly.
     let path = run.path().join(format!("actors/{ACTOR}/unacknowledged.spool"));
     let count = || crate::spool::decode(&std::fs::read(&path).unwrap_or_default()).0.len();
     until(|| count() == 2).await;
@@ -292,7 +292,7 @@ async fn a_spooled_trajectory_of_another_game_stays_in_the_spool() {
     assert_eq!(spool(&run), [(1, 4)]);
 }
 
-/// Returns the epoch with which the next stream of a script opens, and the stream, on which the server has reported
+/// Returns the epoch at the start of the next stream of a script, and the stream after the server has reported
 /// `highest_epoch`.
 async fn stores(server: &mut ReplayScript, highest_epoch: u64) -> (u64, Stream<InsertRequest, InsertResponse>) {
     let mut stream = server.inserting().await;
@@ -306,7 +306,7 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
     let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);
     actor_run.play(2).await;
-    // The actor has lost its epoch: the highest that the server has stored is 40.
+    // The actor has lost the epoch: the highest stored by the server is 40.
     let (epoch, mut refused) = stores(&mut server, 40).await;
     assert_eq!((epoch, refused.request().await), (1, None));
     let (epoch, mut stream) = stores(&mut server, 40).await;
@@ -340,7 +340,7 @@ async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_unde
     assert_eq!(spool(&run), []);
 }
 
-/// A server that does not exist and that the actor prefers less than `other`.
+/// Returns a nonexistent server that the actor prefers less than `other`.
 fn gone(other: &Server) -> Server {
     let gone = |number| Server { id: format!("gone-{number}").into(), endpoint: NOWHERE.into(), has_own_name: true };
     (0..).map(gone).find(|gone| preferred(&[gone.clone(), other.clone()], ACTOR)[0] == *other).unwrap()
@@ -368,7 +368,7 @@ async fn pending_uploads_for_one_of_several_servers_are_sent_to_that_server_only
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
     sender.send_replace([server(&other), server(&owner)].into());
-    // This actor may prefer either server for new trajectories; those of epoch 1 go to this one.
+    // This actor may prefer either server for new trajectories; trajectories of epoch 1 go to this server.
     let mut back = loop {
         let mut stream = owner.inserting().await;
         if stream.hello().await.epoch == 1 {

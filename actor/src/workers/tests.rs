@@ -18,8 +18,7 @@ mod learned;
 
 const SEED: u64 = 5;
 
-/// Returns what a thread of reanalysis needs of the process, with networks that answer
-/// pseudo-randomly, and the sender of its weights.
+/// Returns the context of a reanalysis thread, with networks that predict pseudo-randomly, and the sender of weights.
 pub(crate) fn context_of_reanalysis(
     drain: &Drain,
     runtime: Handle,
@@ -42,7 +41,7 @@ pub(crate) fn context_of_reanalysis(
     (around, weights)
 }
 
-/// A test's action before an evaluator answers its batch; batches are numbered from one.
+/// A test's action before an evaluator computes a batch; batches are numbered from one.
 type Before = Arc<dyn Fn(u64, usize) -> Result<(), Error> + Send + Sync>;
 
 struct Watched {
@@ -51,7 +50,7 @@ struct Watched {
     batches: usize,
 }
 
-/// A backend whose evaluators answer pseudo-randomly, differently for each version, after the test's own action.
+/// Returns a backend with pseudo-random evaluators, different for each version, after the test's action.
 fn hashed(before: Before) -> Arc<dyn Backend> {
     let build = move |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
         Ok(Box::new(watched(manifest.version.0, &before)))
@@ -95,7 +94,7 @@ fn new_play() -> Play<TicTacToe> {
 #[test]
 fn an_actor_that_restarts_plays_other_games_and_the_same_seed_and_epoch_give_the_same() {
     let (settings, run) = (Config::default().settings().unwrap(), tempfile::tempdir().unwrap());
-    // The epoch is above those of all earlier starts.
+    // The epoch is above the epochs of all earlier starts.
     let [first, second] =
         [0; 2].map(|_| ActorStateDir::with_epochs_from_1(run.path(), settings.actor.id).next_epoch(0).unwrap());
     let games = |epoch| {
@@ -123,11 +122,11 @@ pub(crate) fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
     Arc::new(published)
 }
 
-/// A worker that the test drives call by call, and the process around it.
+/// A worker driven by the test call by call, and the process around it.
 struct Bench {
     worker: Worker<TicTacToe>,
     weights: watch::Sender<Option<Arc<Published>>>,
-    /// The time since which the learner is unreachable.
+    /// Time since when the learner is unreachable.
     away: watch::Sender<Option<tokio::time::Instant>>,
     finished: mpsc::Receiver<Finished>,
     readiness: Readiness,
@@ -175,7 +174,7 @@ impl Bench {
         }
     }
 
-    /// True if a search has begun and is not finished.
+    /// Returns true if a search is in progress.
     fn searches(&mut self) -> bool {
         self.worker.play.call(Pace::Settle, None, None).unwrap().result.unwrap() != Round::default()
     }
@@ -185,7 +184,7 @@ impl Bench {
     }
 }
 
-/// Returns the episodes that are finished when driven by hand, with the same seed and answers, for `rounds` or until an
+/// Returns the episodes that finish when driven by hand, with the same seed and predictions, for `rounds` or until an
 /// error.
 fn finished_by_hand(rounds: usize, before: &Before) -> Vec<FinishedEpisode> {
     let (mut episodes, mut evaluator) = (episodes(), watched(1, before));
@@ -221,7 +220,7 @@ fn weights_change_between_moves_only() {
     assert!(!bench.searches(), "the new weights find none that they did not begin");
 }
 
-/// A backend whose weights another thread prepares for the first `rounds` attempts that need not wait.
+/// A backend with weights that another thread prepares, for the first `rounds` attempts that need not wait.
 struct Prepared {
     inner: Arc<dyn Backend>,
     rounds: AtomicUsize,
@@ -266,7 +265,7 @@ fn a_search_that_its_weights_cannot_finish_begins_again_with_the_next() {
         let mut bench = bench(move |version, batch| if version == 1 && batch > 5 { Err(failure()) } else { Ok(()) });
         bench.publish(1);
         bench.play(5);
-        // A worker waits for a failing backend, but not while it drains.
+        // A worker waits for a failing backend, but not during a drain.
         bench.drain.start();
         bench.publish(2);
         bench.worker.swap_weights().unwrap();
@@ -312,7 +311,7 @@ fn a_backend_that_keeps_failing_is_given_up() {
     let mut bench = bench(|_, _| Err(Error::Backend("gone".into())));
     bench.publish(1);
     bench.worker.swap_weights().unwrap();
-    // A draining worker does not pause between the tries.
+    // A draining worker does not pause between attempts.
     bench.drain.start();
     for _ in 1..FAILURES_MAX {
         bench.worker.call(Pace::Advance).unwrap();
@@ -417,7 +416,7 @@ fn no_two_actors_epochs_or_threads_play_the_same_games() {
 fn self_play_pauses_while_the_learner_is_away_for_too_long_and_goes_on_by_itself() {
     let Bench { worker, weights, away, finished: _finished, readiness, drain, _runtime } = bench(|_, _| Ok(()));
     weights.send_replace(Some(published(&TicTacToe::new(), 1)));
-    // The monotonic clock of some machines began less than this long ago: the test is then skipped.
+    // On some machines the monotonic clock started less than this long ago: the test is then skipped.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(Duration::from_secs(61)) else { return };
     away.send_replace(Some(long_ago));
     let playing = std::thread::spawn(move || worker.run());
@@ -467,7 +466,7 @@ async fn a_batch_that_does_not_return_is_a_stall_and_waiting_for_weights_is_none
     within(async { tokio::join!(threads.join(), drained) }).await.0.unwrap();
 }
 
-/// Reads the cpus that each thread may run on when it builds the evaluator of its first weights.
+/// Reads the CPUs allowed for each thread when it builds the evaluator of the first weights.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn pinned_threads_have_one_allowed_cpu_each() {
@@ -509,7 +508,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     ended.unwrap();
     let mut pinned = masks.lock().unwrap().clone();
     pinned.sort();
-    // There is one more thread than there are cpus; it shares the first cpu.
+    // There is one more thread than there are CPUs; it shares the first CPU.
     let mut expected: Vec<Vec<Cpu>> = cpus.iter().chain([&cpus[0]]).map(|&cpu| vec![cpu]).collect();
     expected.sort();
     assert_eq!(pinned, expected);
@@ -525,7 +524,7 @@ async fn weights_are_outdated_once_the_learner_is_away_for_too_long_and_until_it
     assert_eq!(bounded.outdated_for(), None);
     away_sender.send_replace(Some(tokio::time::Instant::now()));
     assert_eq!(bounded.outdated_for(), None);
-    // If the monotonic clock began more recently, the rest is skipped.
+    // If the monotonic clock started more recently, the rest is skipped.
     let Some(long_ago) = tokio::time::Instant::now().checked_sub(AWAY_MAX + Duration::from_secs(1)) else { return };
     away_sender.send_replace(Some(long_ago));
     assert!(bounded.outdated_for().is_some_and(|away| away > AWAY_MAX));

@@ -1,4 +1,4 @@
-//! Threads whose weights are of a MuZero network.
+//! Threads with weights of a MuZero network.
 
 use evaluator_doubles::RulesModel;
 use game::{EnvironmentsError, Spec};
@@ -125,7 +125,7 @@ fn an_engine_without_muzero_networks_leaves_the_earlier_weights_in_use() {
     assert_eq!(bench.version(), Some(1));
 }
 
-/// Environments of which none ever begins.
+/// Environments that never start.
 struct Broken {
     spec: Spec,
 }
