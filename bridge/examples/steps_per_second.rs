@@ -1,10 +1,10 @@
-//! Measures environment steps per second through the bridge beside the vector environments of Gymnasium, in turns.
+//! Compares environment steps per second through the bridge and in the vector environments of Gymnasium, in turns.
 //!
 //! ```sh
 //! cargo run --release -p bridge --example steps_per_second -- PYTHON [COUNT [SECONDS [ROUNDS]]]
 //! ```
 //!
-//! PYTHON has `gymnasium[box2d]` and `numpy`. Each figure is the median of the rounds.
+//! PYTHON has `gymnasium[box2d]` and `numpy`. Each figure is the median over the rounds.
 #![allow(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! The section `[environment]` of a run file: the environment in Python that a run named `gym:…` trains on.
+//! The section `[environment]` of a run file: the Python environment for a run named `gym:…`.
 //!
-//! Some keys say how the environment is run, the others describe it, so that processes which do not run it need no
-//! Python. [`describe`] fills the latter, [`game()`] reads them, [`start`] runs the environment and checks them.
+//! Some keys control how the environment is run; the remaining keys describe it, so that processes that do not run
+//! the environment need no Python. [`describe`] sets the description, [`game()`] reads it, [`start`] runs the
+//! environment and checks the description.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,61 +16,61 @@ use service::{ConfigError, DrainPipe};
 
 use crate::{Bridge, Channels, Error, Settings, Trial};
 
-/// The most frames of an observation, and the most that trajectories store.
+/// Maximum number of frames in an observation, and in stored trajectories.
 const STACK_MAX: usize = 64;
-/// More processes than any machine has cores.
+/// Maximum number of processes: more than any machine has cores.
 const PROCESSES_MAX: usize = 1024;
-/// The longest time limit, a day.
+/// Longest time limit, a day.
 const SECONDS_MAX: f64 = 86_400.0;
-/// The most values of one frame that trajectories store, by their type.
+/// Maximum size of a frame in stored trajectories, in bytes.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The most steps of an episode: those of a trajectory.
+/// Maximum number of steps in an episode, as in a trajectory.
 const STEPS_MAX: usize = 1 << 16;
 
-/// The section `[environment]`.
+/// The section `[environment]`: a Python environment and the processes that run it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvironmentSection {
-    /// The Python interpreter; it has `numpy`, `gymnasium` and what the environment needs.
+    /// Python interpreter with `numpy`, `gymnasium` and the packages of the environment.
     pub python: PathBuf,
-    /// Folders of Python modules, searched before those of the interpreter.
+    /// Directories of Python modules, searched before the directories of the interpreter.
     pub modules: Vec<PathBuf>,
-    /// The names of variables that the processes inherit beside the usual ones: see [`service::inherited`].
+    /// Names of variables that the processes inherit in addition to the usual variables: see [`service::inherited`].
     pub pass_variables: Vec<String>,
-    /// The keyword arguments of the environment, a JSON object.
+    /// Keyword arguments of the environment, a JSON object.
     pub arguments: String,
-    /// The axis of the channels in observations of three dimensions: `auto`, `first` or `last`.
+    /// Axis of the channels in three-dimensional observations: `auto`, `first` or `last`.
     pub channels: Channels,
-    /// The number of frames in an observation, the oldest first; 1 for no stacking.
+    /// Number of frames in an observation, the oldest first; 1 for no stacking.
     pub stack: usize,
-    /// The number of steps after which an episode is truncated, at most; 0 leaves that to the environment.
+    /// Maximum number of steps, after which an episode is truncated; 0 leaves the limit to the environment.
     pub steps_max: usize,
-    /// The number of Python processes of each thread that plays; they share its environments.
+    /// Number of Python processes per playing thread; they share the environments of the thread.
     pub processes: usize,
-    /// The time in which a process has to answer a request for all its environments; after it the process is replaced.
+    /// Time limit of a process, in seconds, for a request to all of its environments; a late process is replaced.
     pub step_timeout_seconds: f64,
-    /// The time in which a process has to start and make its environments.
+    /// Time limit of a process, in seconds, for starting and making the environments.
     pub start_timeout_seconds: f64,
-    /// The number of actions; 0 if the environment is not described yet. This key and the following ones describe the
+    /// Number of actions; 0 if the environment is not described yet. This key and the following keys describe the
     /// environment, and are written by `zerofleet train`.
     pub actions: usize,
-    /// The planes of a single frame `[C, H, W]`.
+    /// Planes C of a single frame `[C, H, W]`.
     pub planes: usize,
-    /// The height of a frame.
+    /// Height H of a frame.
     pub height: usize,
-    /// The width of a frame.
+    /// Width W of a frame.
     pub width: usize,
-    /// The type of the values.
+    /// Type of the observation values.
     pub values: Values,
 }
 
-/// The type of the values of an observation.
+/// The type of the values in an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
-    /// Any finite numbers.
+    /// Any finite float32 values.
     F32,
-    /// Bytes, which the network sees as numbers from 0 to 1.
+    /// Bytes, scaled to the range from 0 to 1 for the network.
     U8,
 }
 
@@ -105,10 +106,10 @@ impl EnvironmentSection {
         self.actions > 0
     }
 
-    /// Returns the settings of `environments` environments. Relative folders of modules are those of this process.
+    /// Returns the settings of `environments` environments. Relative module directories are relative to this process.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that is out of range.
+    /// [`ConfigError`] names the first key out of range.
     pub fn settings(&self, run: &RunSection, environments: usize) -> Result<Settings, ConfigError> {
         self.check()?;
         let environment = run.game.strip_prefix(PREFIX).unwrap_or_default();
@@ -150,10 +151,10 @@ fn is_variable(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Returns the game of a run: one of the registry, or the environment that the section describes.
+/// Returns the game of a run: a game of the registry, or the environment that the section describes.
 ///
 /// # Errors
-/// [`ConfigError`] if no game has the name of the run's, if its environment is not described, or for a key out of
+/// [`ConfigError`] if no game has the name in the run, if the environment is not described, or for a key out of
 /// range.
 pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKind, ConfigError> {
     if !games::is_outside(&run.game) {
@@ -191,11 +192,11 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
     })
 }
 
-/// Starts the environment for a short time, tries an episode, and returns the section with what was found. The Python
-/// package is written into `folder`.
+/// Starts the environment for a short time, tries an episode, and returns the section with the description found.
+/// Writes the Python package into `folder`.
 ///
 /// # Errors
-/// A key out of range, or an environment that cannot be run or fails in its first episode.
+/// A key is out of range, or the environment cannot be run or fails in the first episode.
 pub fn describe(
     run: &RunSection,
     environment: &EnvironmentSection,
@@ -220,7 +221,7 @@ pub fn describe(
     Ok((described, trial))
 }
 
-/// The reason for which an environment cannot be described.
+/// A reason why an environment cannot be described.
 #[derive(Debug, thiserror::Error)]
 pub enum DescribeError {
     /// A key is out of range.
@@ -231,11 +232,11 @@ pub enum DescribeError {
     Environment(#[from] Error),
 }
 
-/// Starts the environments of a run, which must be those that its run file describes. They are not waited for once
+/// Starts the environments of a run, which must match the description in the run file. Stops waiting for them once
 /// `drain` fires: see [`Bridge::start_until`].
 ///
 /// # Errors
-/// As for [`Bridge::start_until`], and [`Error::Differs`].
+/// The errors of [`Bridge::start_until`], and [`Error::Differs`].
 pub fn start(settings: Settings, described: &Recorded, drain: Option<DrainPipe>) -> Result<Bridge, Error> {
     let environment = settings.environment.clone();
     let bridge = Bridge::start_until(settings, drain)?;

@@ -2,28 +2,28 @@ use game::{Dynamics, ObservationRange, ObservationShape, Players, Recording, Sco
 
 use crate::{Error, Settings};
 
-/// The most values of an observation, stacking included: 4 frames of 1,024 × 1,024 RGB pixels fit.
+/// Maximum number of values in an observation, including stacking: 4 frames of 1,024 × 1,024 RGB pixels fit.
 pub(crate) const OBSERVATION_VALUES_MAX: usize = 1 << 24;
 
-/// What a process reports of its environments.
+/// A process's description of the environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Description {
-    /// The number of environments of the process.
+    /// Number of environments in the process.
     pub(crate) count: usize,
     pub(crate) actions: usize,
-    /// `None` if episodes have no limit.
+    /// Maximum number of steps; `None` if episodes have no limit.
     pub(crate) steps_max: Option<usize>,
     pub(crate) values: ValueKind,
-    /// The shape of one frame, `[C, H, W]`.
+    /// Shape of one frame, `[C, H, W]`.
     pub(crate) frame: ObservationShape,
 }
 
-/// The type of the values of an observation.
+/// The type of the values in an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueKind {
-    /// `f32`, little-endian.
+    /// Little-endian `f32` values.
     Floats,
-    /// `u8`; 255 is observed as 1.
+    /// Values of type `u8`; 255 is observed as 1.
     Bytes,
 }
 

@@ -18,39 +18,39 @@ use crate::{Error, Settings, package};
 
 mod trial;
 
-/// The most environments, and processes: more than any machine runs.
+/// Maximum number of environments, and of processes: more than any machine runs.
 const ENVIRONMENTS_MAX: usize = 65_536;
-/// The most frames of an observation.
+/// Maximum number of frames in an observation.
 const STACK_MAX: usize = 64;
-/// The time in which requests under way have to be answered once the process drains. It is long for a step, and short
-/// for the supervisor of a process that drains.
+/// Time limit for outstanding requests once the process drains: long for a step, and short for the supervisor of a
+/// draining process.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// Environments in Python processes, which all step at the same time.
+/// Environments in Python processes, which all step concurrently.
 ///
-/// A process that dies, hangs or breaks the protocol is killed and replaced after a pause; its episodes are lost, those
-/// of the other processes continue. An environment that raises an exception, or sends NaN or a wrong shape, loses only
-/// its own episode. [`losses`](Environments::losses) counts both. The processes end when the bridge is dropped, and
-/// when the process of the bridge ends.
+/// A process that dies, hangs or breaks the protocol is killed and replaced after a pause; the episodes in it are
+/// lost, and episodes in other processes continue. An environment that raises an exception, or sends NaN or a wrong
+/// shape, loses only one episode. [`losses`](Environments::losses) counts both. The processes stop when the bridge is
+/// dropped, and when the process of the bridge stops.
 #[derive(Debug)]
 pub struct Bridge {
     settings: Settings,
     spec: Spec,
-    /// That of the first worker.
+    /// Description from the first worker.
     description: Description,
     workers: Vec<Worker>,
     drain: Option<DrainPipe>,
     episodes: Vec<Episode>,
     frames: Frames,
     losses: Losses,
-    /// The last failure of an environment.
+    /// Last failure of an environment.
     last_failure: String,
-    /// The results of a request, one per row.
+    /// Results of a request, one per row.
     replies: Vec<Reply>,
     failures: Vec<Failure>,
 }
 
-/// The result of one row of a request.
+/// The result of one row in a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reply {
     Missing,
@@ -64,7 +64,7 @@ struct Failure {
 }
 
 impl Bridge {
-    /// Starts the processes and waits until all have made their environments.
+    /// Starts the processes and waits until all have made the environments.
     ///
     /// # Errors
     /// The settings, the Python package or the interpreter cannot be used, or the environment is refused or fails.
@@ -72,11 +72,11 @@ impl Bridge {
         Self::start_until(settings, None)
     }
 
-    /// Starts as [`start`](Self::start) does. Once `drain` fires, a request is waited for a second at most, and a
-    /// process that starts not at all.
+    /// Starts as [`start`](Self::start) does. Once `drain` fires, waits at most one second for a request, and no
+    /// longer for a starting process.
     ///
     /// # Errors
-    /// As for [`start`](Self::start), and [`Error::Drained`].
+    /// The errors of [`start`](Self::start), and [`Error::Drained`].
     pub fn start_until(settings: Settings, drain: Option<DrainPipe>) -> Result<Self, Error> {
         check(&settings)?;
         package::write(&settings.folder)?;
@@ -160,7 +160,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Counts a step and ends its episode, if it is over.
+    /// Counts a step and ends the episode, if it is over.
     fn arrive(&mut self, environment: usize, reward: f32, end: Option<End>) -> Taken {
         let episode = &mut self.episodes[environment];
         episode.steps += 1;
@@ -178,12 +178,12 @@ impl Bridge {
         Taken::Step { reward, outcome }
     }
 
-    /// Returns the index of the worker of an environment.
+    /// Returns the worker index of an environment.
     fn worker_of(&self, environment: usize) -> usize {
         self.workers.partition_point(|worker| worker.first + worker.count <= environment)
     }
 
-    /// Adds a row to the request of its worker, unless that has no process at the moment.
+    /// Adds a row to the request of a worker, unless the worker has no process at the moment.
     fn enlist(&mut self, row: usize, environment: usize, order: Order) {
         let index = self.worker_of(environment);
         let worker = &mut self.workers[index];
@@ -209,7 +209,7 @@ impl Bridge {
             let left = deadline.saturating_duration_since(Instant::now());
             let busy = self.workers.iter().filter(|worker| worker.is_busy()).filter_map(Worker::process);
             if self.wait(process::wait(busy, drain.as_ref(), left))? {
-                // Answers that are about to come may end episodes.
+                // Imminent answers may end episodes.
                 (deadline, limit) = (deadline.min(Instant::now() + DRAIN_TIME), "the process drains");
                 drain = None;
             }
@@ -219,7 +219,7 @@ impl Bridge {
                 }
                 match self.read_answer(index) {
                     Ok(Answered::Yes) => {}
-                    // The answer is looked for once more after the deadline: this process may have been stopped.
+                    // The answer is checked once more after the deadline, since this process may have been suspended.
                     Ok(Answered::NotYet) if !left.is_zero() => {}
                     Ok(Answered::NotYet) => self.replace(index, &Fault::Hung { after: deadline - begin, limit })?,
                     Err(fault) => self.replace(index, &fault)?,
@@ -230,7 +230,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Reads the answer of a worker, if it is complete.
+    /// Reads the answer of a worker, if complete.
     fn read_answer(&mut self, index: usize) -> Result<Answered, Fault> {
         let Self { workers, frames, replies, failures, description, .. } = self;
         let Worker { first, state, entries, rows, .. } = &mut workers[index];
@@ -269,7 +269,7 @@ impl Bridge {
         }
     }
 
-    /// Kills the process of a worker, whose episodes are lost, and plans the next one.
+    /// Kills the process of a worker, which loses its episodes, and plans the next process.
     fn replace(&mut self, index: usize, fault: &Fault) -> Result<(), Error> {
         match fault {
             Fault::Hung { .. } => self.losses.processes_hung += 1,
@@ -297,7 +297,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Starts processes after their pauses, and accepts those that have made their environments. Never blocks.
+    /// Starts processes after their pauses, and accepts processes that have made the environments. Never blocks.
     fn look_after_workers(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         for index in 0..self.workers.len() {
@@ -315,7 +315,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Waits until the worker of one of these environments is ready.
+    /// Waits until a worker of one of these environments is ready.
     fn await_worker_of(&mut self, starts: &[Start]) -> Result<(), Error> {
         let usable = |bridge: &Self, start: &Start| {
             let is_ready = bridge.workers[bridge.worker_of(start.environment)].is_ready();
@@ -342,7 +342,7 @@ impl Bridge {
     }
 }
 
-/// Whether the answer of a worker is complete.
+/// The completeness of a worker's answer.
 enum Answered {
     Yes,
     NotYet,
@@ -392,8 +392,8 @@ impl Environments for Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // All processes end at the same time; dropping each then waits for it. One that owes an answer may hang, and is
-        // killed.
+        // All processes stop concurrently; dropping each then waits for it. A process that owes an answer may hang,
+        // and is killed.
         for worker in self.workers.iter_mut().filter(|worker| !worker.is_busy()) {
             if let State::Ready(process) = &mut worker.state {
                 process.close();
@@ -433,7 +433,7 @@ fn check(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until all workers have described their environments; returns the description by the first.
+/// Waits until all workers have described the environments; returns the description of the first.
 fn greet_all(workers: &mut [Worker], settings: &Settings, drain: Option<&DrainPipe>) -> Result<Description, Error> {
     let environment = || settings.environment.clone();
     let mut first: Option<Description> = None;
@@ -462,7 +462,7 @@ fn greet_all(workers: &mut [Worker], settings: &Settings, drain: Option<&DrainPi
     Ok(first.expect("there is at least one worker"))
 }
 
-/// Makes a worker ready if its process has the environments that the first process described.
+/// Makes a worker ready if the environments match the description of the first process.
 fn admit(worker: &mut Worker, greeting: Greeting, first: &Description) -> Result<(), Fault> {
     let changed = |other: String| Fault::Changed { other };
     let description = match greeting {
@@ -475,7 +475,7 @@ fn admit(worker: &mut Worker, greeting: Greeting, first: &Description) -> Result
     worker.become_ready(&description)
 }
 
-/// Returns true if two processes have the same environment, of whatever number.
+/// Returns true if two processes have the same environment, in any number.
 fn is_alike(first: &Description, other: &Description) -> bool {
     *first == Description { count: first.count, ..other.clone() }
 }

@@ -2,129 +2,129 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The error of environments that cannot start or cannot go on.
+/// The error of environments that cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting is out of its range.
+    /// A setting is out of range.
     #[error("{setting} must be {expected}")]
     Setting {
-        /// The name of the setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// The accepted values.
+        /// Description of the accepted values.
         expected: &'static str,
     },
     /// The Python package of the bridge cannot be written.
     #[error("the Python package of the bridge cannot be written to {}", folder.display())]
     Package {
-        /// The folder.
+        /// The directory for the package.
         folder: PathBuf,
-        /// The reason.
+        /// The error from the system.
         source: io::Error,
     },
     /// The interpreter cannot be started.
     #[error("the Python interpreter {} cannot be started", python.display())]
     Python {
-        /// The interpreter.
+        /// Path of the interpreter.
         python: PathBuf,
-        /// The reason.
+        /// The error from the system.
         source: io::Error,
     },
     /// The environment is not supported or cannot be made.
     #[error("the environment {environment} cannot be run: {reason}")]
     Refused {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The reason, by the Python process.
+        /// Reason given by the Python process.
         reason: String,
     },
-    /// A process failed before it described its environments.
+    /// A process failed before it described the environments.
     #[error("no process of the environment {environment} starts: {reason}")]
     Start {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The way in which the process failed.
+        /// Description of the failure.
         reason: String,
     },
-    /// The environment fails in an episode that is played to try it.
+    /// The environment fails in a trial episode.
     #[error("the environment {environment} fails in {moment}: {reason}")]
     Trial {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The call that fails.
+        /// The failing call, such as `reset(seed=1)`.
         moment: String,
-        /// The way in which it fails.
+        /// Description of the failure.
         reason: String,
     },
-    /// The environment has no limit of steps, and none was set.
+    /// The environment has no step limit, and none was set.
     #[error("the environment {environment} has no limit of steps: set environment.steps_max")]
     Unlimited {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
     },
-    /// A process describes other environments than the first process did.
+    /// A process describes other environments than the first process.
     #[error("the processes of the environment {environment} disagree about it: {first} and {other}")]
     Changed {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The description by the first process.
+        /// Description from the first process.
         first: String,
-        /// The description by this process.
+        /// Description from this process.
         other: String,
     },
-    /// The environment is not the one that the run file describes.
+    /// The environment does not match the description in the run file.
     #[error("the environment {environment} has {found}; the run file describes {described}")]
     Differs {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The description in the run file.
+        /// Description in the run file.
         described: String,
-        /// The environment as it is.
+        /// Description of the actual environment.
         found: String,
     },
-    /// A process fails again and again.
+    /// A process fails repeatedly, without a finished episode in between.
     #[error("a process of the environment {environment} failed {deaths} times with no episode finished: {reason}")]
     Deaths {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The number of failures in a row.
+        /// Number of consecutive failures.
         deaths: u32,
-        /// The last one.
+        /// Description of the last failure.
         reason: String,
     },
-    /// Every environment is out of use, since its episodes fail again and again.
+    /// Every environment is out of use after repeated failures of episodes.
     #[error("no episode of the environment {environment} can be played: {reason}")]
     Broken {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The last failure.
+        /// Description of the last failure.
         reason: String,
     },
-    /// The process drains, so that environments which start or are made again are not waited for.
+    /// The process drains, and does not wait for environments that are being started or made again.
     #[error("the environment {environment} is not waited for: the process drains")]
     Drained {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
     },
-    /// The system refuses to wait for the processes.
+    /// The system cannot wait for the processes.
     #[error("the processes of the environment {environment} cannot be polled")]
     Poll {
-        /// The environment.
+        /// Name of the environment.
         environment: String,
-        /// The reason.
+        /// The error from the system.
         source: io::Error,
     },
 }
 
-/// The failure of one process, after which it is replaced.
+/// The failure of one process, which is then replaced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// It ended by itself or was killed.
+    /// The process exited or was killed.
     #[error("it {how}; its last line: {last_line}")]
     Died { how: String, last_line: String },
-    /// It did not answer in time.
+    /// The process did not answer in time.
     #[error("it gave no answer for {} s ({limit})", after.as_secs_f64())]
     Hung { after: Duration, limit: &'static str },
-    /// It sent bytes that are not of the protocol.
+    /// The process sent bytes that violate the protocol.
     #[error("it sent an invalid message: {0}")]
     Violation(#[from] Violation),
     /// A replacement has other environments than the first process, or is refused.
@@ -135,7 +135,7 @@ pub(crate) enum Fault {
     Pipe(io::Error),
 }
 
-/// A message that is not of the protocol.
+/// A message that violates the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("a frame of {bytes} bytes, of which {bytes_max} are allowed")]

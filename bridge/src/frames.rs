@@ -2,26 +2,26 @@ use game::Frame;
 
 use crate::description::{Description, ValueKind};
 
-/// The newest frames of all environments, as their processes sent them.
+/// The latest frames of all environments, as received.
 #[derive(Debug)]
 pub(crate) struct Frames {
     values: Values,
-    /// The number of values of a frame, C · H · W.
+    /// Number of values in a frame, C · H · W.
     frame: usize,
-    /// The number of frames of an observation.
+    /// Number of frames in an observation.
     stack: usize,
-    /// The index of each environment's newest frame in its ring of `stack` frames.
+    /// Index of each environment's latest frame in a ring of `stack` frames.
     newest: Vec<usize>,
 }
 
-/// `[N, stack, C, H, W]`.
+/// Frame values, `[N, stack, C, H, W]`.
 #[derive(Debug)]
 enum Values {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
 }
 
-/// The rejection of a frame.
+/// The rejection of a frame with NaN or infinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotFinite;
 
@@ -36,7 +36,7 @@ impl Frames {
         Self { values, frame, stack, newest: vec![0; environments] }
     }
 
-    /// Fills the whole stack of an environment with its first frame.
+    /// Fills the whole stack of an environment with the first frame.
     pub(crate) fn begin(&mut self, environment: usize, bytes: &[u8]) -> Result<(), NotFinite> {
         for _ in 0..self.stack {
             self.push(environment, bytes)?;
@@ -79,7 +79,7 @@ impl Frames {
         }
     }
 
-    /// Returns the newest frame of an environment.
+    /// Returns the latest frame of an environment.
     pub(crate) fn newest(&self, environment: usize) -> Frame<'_> {
         let range = self.range(environment, self.newest[environment]);
         match &self.values {

@@ -1,11 +1,11 @@
 //! Runs Gymnasium environments in Python processes.
 //!
-//! [`Bridge`] implements [`game::Environments`]: it starts the processes that [`Settings`] describe, sends each of them
-//! one request per step of all its environments, and replaces a process that dies or hangs; [`game::Losses`] counts
-//! what was lost. [`config`] is the section of a run file, by which all processes of a run know the environment. The
-//! crate writes the Python package that the processes run, and depends on no interpreter at build time. Search, replay
-//! and the wire deliberately have no part in it. The protocol is in `docs/environments.md`. Start with
-//! [`Bridge::start`].
+//! [`Bridge`] implements [`game::Environments`]: it starts the processes described by [`Settings`], sends each
+//! process one request per step of all environments in it, and replaces a process that dies or hangs;
+//! [`game::Losses`] counts the losses. [`config`] is the section of a run file that describes the environment to all
+//! processes of a run. The crate writes the Python package that the processes run, and depends on no interpreter at
+//! build time. Search, replay and the wire deliberately have no part in it. The protocol is in
+//! `docs/environments.md`. Start with [`Bridge::start`].
 
 pub mod config;
 mod description;

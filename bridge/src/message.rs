@@ -1,4 +1,4 @@
-//! Messages of the protocol as bytes. Those of a process are untrusted: all lengths are checked first.
+//! Messages of the protocol as bytes. Messages from a process are untrusted: all lengths are checked first.
 
 use game::ObservationShape;
 
@@ -8,15 +8,15 @@ use crate::error::Violation;
 const MAGIC: &[u8] = b"ZFGY";
 const VERSION: u16 = 1;
 
-/// The size of the length in front of a message.
+/// Size of the length before a message, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
-/// The largest first message: a description, or a refusal with its reason.
+/// Largest first message, in bytes: a description, or a refusal with the reason.
 pub(crate) const GREETING_BYTES_MAX: usize = 8192;
-/// The largest answer to a request.
+/// Largest answer to a request, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// The largest reason of a failed environment, with its length.
+/// Largest failure reason of an environment, with the length, in bytes.
 const REASON_BYTES_MAX: usize = 2 + 300;
-/// As many as [`game::Action`] can name.
+/// Maximum number of actions; every index fits a [`game::Action`].
 const ACTIONS_MAX: usize = u16::MAX as usize;
 
 const HELLO: u8 = 1;
@@ -40,12 +40,12 @@ pub(crate) enum Greeting {
 /// One entry of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The index of the environment in its process.
+    /// Index of the environment in the process.
     pub(crate) environment: usize,
     pub(crate) order: Order,
 }
 
-/// What an environment is requested to do. All entries of a request are of one kind.
+/// The operation requested from an environment. All entries in a request have the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Begin { seed: u64 },
@@ -56,24 +56,24 @@ pub(crate) enum Order {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Row<'a> {
     Arrived {
-        /// 0 at the begin of an episode.
+        /// The reward; 0 at the start of an episode.
         reward: f32,
         end: Option<End>,
-        /// The bytes of one frame.
+        /// Bytes of one frame.
         frame: &'a [u8],
     },
-    /// The environment raised an exception or returned something else than it declared.
+    /// The environment raised an exception or returned a result other than declared.
     Failed { reason: String },
 }
 
-/// The end of an episode, by its environment.
+/// The end of an episode, as reported by the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Terminated,
     Truncated,
 }
 
-/// Replaces `message` with a request, its length included. `entries` is not empty.
+/// Replaces `message` with a request, including the length. `entries` is not empty.
 pub(crate) fn write_request(entries: &[Entry], message: &mut Vec<u8>) {
     let kind = match entries.first().expect("a request has an entry").order {
         Order::Begin { .. } => BEGIN,
@@ -97,10 +97,10 @@ pub(crate) fn write_request(entries: &[Entry], message: &mut Vec<u8>) {
     message[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Returns the largest answer of a process with these environments, its length included.
+/// Returns the maximum answer size of a process with these environments, including the length.
 ///
 /// # Errors
-/// The answer would be larger than any that is accepted.
+/// The answer would exceed the maximum size of any answer.
 pub(crate) fn answer_bytes_max(description: &Description) -> Result<usize, Violation> {
     let row = 4 + 1 + description.frame_bytes() + REASON_BYTES_MAX;
     let bytes = description.count.saturating_mul(row).saturating_add(LENGTH_BYTES + 5);
@@ -110,7 +110,7 @@ pub(crate) fn answer_bytes_max(description: &Description) -> Result<usize, Viola
     Ok(bytes)
 }
 
-/// Parses the first message of a process, without its length.
+/// Parses the first message of a process, without the length.
 pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
     let mut reader = Reader(message);
     match reader.u8("kind")? {
@@ -150,8 +150,8 @@ pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
     }))
 }
 
-/// Parses the answer to a request for `count` environments, without its length, and calls `apply` with the index and
-/// the answer of each. Calls it for none if the answer is invalid.
+/// Parses the answer to a request for `count` environments, without the length, and calls `apply` with the index and
+/// the row of each environment. Calls `apply` for none if the answer is invalid.
 pub(crate) fn parse_answer(
     message: &[u8],
     count: usize,
@@ -192,7 +192,7 @@ pub(crate) fn parse_answer(
         let end = match flag & (TERMINATED | TRUNCATED) {
             0 => None,
             TRUNCATED => Some(End::Truncated),
-            // No reward follows a terminal state, also if the limit of steps is reached with it.
+            // No reward follows a terminal state, even at the step limit.
             _ => Some(End::Terminated),
         };
         let frame = &frames[row * frame_bytes..][..frame_bytes];
@@ -206,7 +206,7 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns text from outside, whose only control characters are the ends of lines: it may hold code.
+/// Returns text from outside, with line feeds as the only control characters: it may hold code.
 fn printable_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.trim().chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
@@ -220,7 +220,7 @@ fn within(what: &'static str, value: u32, max: usize, expected: &'static str) ->
     Ok(wide)
 }
 
-/// The rest of a message.
+/// The unread rest of a message.
 #[derive(Clone)]
 struct Reader<'a>(&'a [u8]);
 
@@ -270,7 +270,7 @@ mod tests {
         message
     }
 
-    /// An answer for three environments with frames of two bytes; the second has failed.
+    /// Returns an answer for three environments with frames of two bytes; the second has failed.
     fn answer() -> Vec<u8> {
         let mut message = vec![ANSWER, 3, 0, 0, 0];
         message.extend([1.5_f32, 0.0, -2.0].iter().flat_map(|reward| reward.to_le_bytes()));

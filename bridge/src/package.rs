@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 
-/// The name of the Python package, which is run as `python -m`.
+/// Name of the Python package, which is run as `python -m`.
 pub(crate) const NAME: &str = "zerofleet_gym";
 
-/// The sources of the package, so that an installed binary needs no file beside it.
+/// The sources of the package, so that an installed binary needs no further file.
 const FILES: [(&str, &str); 8] = [
     ("__init__.py", include_str!("../python/zerofleet_gym/__init__.py")),
     ("__main__.py", include_str!("../python/zerofleet_gym/__main__.py")),
@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 8] = [
     ("worker.py", include_str!("../python/zerofleet_gym/worker.py")),
 ];
 
-/// Writes the package into `folder`, unless it is there already.
+/// Writes the package into `folder`, unless already present.
 ///
 /// # Errors
 /// [`Error::Package`] if a file cannot be written.
@@ -33,7 +33,7 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
     write_all().map_err(|source| Error::Package { folder: folder.to_owned(), source })
 }
 
-/// Writes a file so that a process which starts at the same time reads either the old or the new one.
+/// Writes a file so that a concurrently starting process reads either the old or the new file.
 fn write_file(package: &Path, name: &str, text: &str) -> io::Result<()> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let path = package.join(name);

@@ -14,41 +14,41 @@ use crate::error::{Fault, Violation};
 use crate::message::{Entry, GREETING_BYTES_MAX, LENGTH_BYTES, printable, write_request};
 use crate::{Error, Settings, package};
 
-/// The time that a process has to end by itself, once its output or its input is closed.
+/// Time limit for a process to exit by itself, once output or input is closed.
 const ENDING: Duration = Duration::from_secs(1);
-/// The interval between looks at a process that ends.
+/// Interval between checks of an exiting process.
 const ENDING_POLL: Duration = Duration::from_millis(2);
-/// The most bytes of a line of standard error that are logged.
+/// Maximum number of logged bytes per line of standard error.
 const LINE_BYTES_MAX: usize = 300;
-/// The most lines of standard error that are logged in the life of a process.
+/// Maximum number of logged lines of standard error per process.
 const LINES_MAX: u32 = 200;
-/// The pipes are enlarged to this size where the system allows it, so that answers with images need few wake-ups.
+/// Size to which pipes are enlarged, if the system allows it, so that answers with images need few wake-ups.
 #[cfg(target_os = "linux")]
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Variables that limit the threads of numerical libraries: a process steps its environments one after the other, and
+/// Variables that limit the threads of numerical libraries: a process steps the environments one after another, and
 /// there are processes for the other cores.
 const THREAD_VARIABLES: [&str; 3] = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// A Python process and its pipes, none of which blocks. It has at most one request at a time.
+/// A Python process with non-blocking pipes. It has at most one request at a time.
 #[derive(Debug)]
 pub(crate) struct PythonProcess {
     child: Child,
     stdout: ChildStdout,
-    /// `None` once it is closed.
+    /// `None` after the process has closed the pipe.
     stderr: Option<ChildStderr>,
     outbox: Vec<u8>,
-    /// The number of bytes of `outbox` that were written.
+    /// Number of written bytes of `outbox`.
     sent: usize,
-    /// As large as the largest message.
+    /// A buffer of the maximum message size.
     inbox: Vec<u8>,
-    /// The number of bytes of `inbox` that were read.
+    /// Number of received bytes in `inbox`.
     filled: usize,
     errors: ErrorLines,
 }
 
 impl PythonProcess {
-    /// Starts a process with `count` environments. Its first message describes them.
+    /// Starts a process with `count` environments, which are described in the first message.
     ///
     /// # Errors
     /// [`Error::Python`] if the interpreter cannot be started.
@@ -79,13 +79,13 @@ impl PythonProcess {
         rustix::fs::fcntl_setfl(stdin, OFlags::NONBLOCK)?;
         rustix::fs::fcntl_setfl(&self.stdout, OFlags::NONBLOCK)?;
         rustix::fs::fcntl_setfl(stderr, OFlags::NONBLOCK)?;
-        // A user may own a limited amount of pipes; the usual size works as well.
+        // A user may own a limited amount of pipe memory; the usual size works as well.
         #[cfg(target_os = "linux")]
         let _ = rustix::pipe::fcntl_setpipe_size(&self.stdout, PIPE_BYTES);
         Ok(())
     }
 
-    /// Accepts messages of up to `bytes` from now on.
+    /// Accepts later messages of up to `bytes`.
     pub(crate) fn accept_up_to(&mut self, bytes: usize) {
         self.inbox.resize(bytes, 0);
     }
@@ -97,7 +97,7 @@ impl PythonProcess {
         self.send()
     }
 
-    /// Sends and reads what the pipes take and hold; returns the message, without its length, once it is complete.
+    /// Sends and reads as much as the pipes allow; returns the message, without the length, once complete.
     pub(crate) fn exchange(&mut self) -> Result<Option<&[u8]>, Fault> {
         self.read_errors();
         self.send()?;
@@ -119,12 +119,12 @@ impl PythonProcess {
         }
     }
 
-    /// Forgets the message that was read.
+    /// Discards the received message.
     pub(crate) fn forget_message(&mut self) {
         self.filled = 0;
     }
 
-    /// Returns the length of the message that is being read, its length included, once that is known.
+    /// Returns the size of the arriving message, including the length, once known.
     fn end_of_message(&self) -> Result<Option<usize>, Violation> {
         let Some((length, _)) = self.inbox[..self.filled].split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
@@ -135,7 +135,7 @@ impl PythonProcess {
         Ok(Some(LENGTH_BYTES + length))
     }
 
-    /// Returns the last line that the process printed, if any.
+    /// Returns the last line printed by the process, if any.
     pub(crate) fn last_line(&mut self) -> Option<String> {
         self.read_errors();
         self.errors.end_line();
@@ -156,7 +156,7 @@ impl PythonProcess {
         Ok(())
     }
 
-    /// Logs what the process has written to standard error.
+    /// Logs the standard error of the process.
     fn read_errors(&mut self) {
         let mut bytes = [0; 4096];
         while let Some(stderr) = &mut self.stderr {
@@ -170,7 +170,7 @@ impl PythonProcess {
         }
     }
 
-    /// Returns the way in which a process ended that has closed a pipe.
+    /// Returns the fault of a process with a closed pipe: the exit status, if it exits in time.
     fn died(&mut self) -> Fault {
         let status = self.await_end(Instant::now() + ENDING);
         self.read_errors();
@@ -190,19 +190,19 @@ impl PythonProcess {
         }
     }
 
-    /// Closes the input of the process, upon which it ends by itself; dropping it waits for that.
+    /// Closes the input of the process, which makes it exit; dropping waits for the exit.
     pub(crate) fn close(&mut self) {
         self.child.stdin = None;
     }
 }
 
 impl Drop for PythonProcess {
-    /// Kills the process, unless its input was closed and it ends, and the processes that it has started.
+    /// Kills the process, unless the input was closed and the process exits; also kills processes started by it.
     fn drop(&mut self) {
         if self.child.stdin.is_none() {
             let _ = self.await_end(Instant::now() + ENDING);
         }
-        // Processes of the group may outlive their leader. An error means that there is none.
+        // Processes of the group may outlive the leader. An error means that there are none.
         let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
@@ -234,7 +234,7 @@ pub(crate) fn wait<'a>(
 fn command(settings: &Settings, count: usize) -> io::Result<Command> {
     let mut command = Command::new(&settings.python);
     service::inherited::restrict(&mut command, &settings.pass_variables);
-    // Without buffers the last words of a process that dies are not lost.
+    // Without buffers, the last output of a dying process is not lost.
     command.args(["-u", "-m", package::NAME, "--env", &settings.environment, "--count", &count.to_string()]);
     command.args(["--arguments", &settings.arguments, "--channels", settings.channels.option()]);
     command.args(["--seconds", &settings.step_timeout.as_secs_f64().to_string()]);
@@ -243,12 +243,12 @@ fn command(settings: &Settings, count: usize) -> io::Result<Command> {
         command.env(variable, "1");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Ctrl-C must reach only the process that drains; a group can be killed with the processes that it starts.
+    // Ctrl-C must reach only the draining process; a group can be killed together with processes started in it.
     command.process_group(0);
     Ok(command)
 }
 
-/// The folders of the bridge and of the settings, before those of the user.
+/// Returns the directories of the bridge and of the settings, before the user's directories.
 fn python_path(settings: &Settings) -> io::Result<OsString> {
     let inherited = std::env::var_os("PYTHONPATH").unwrap_or_default();
     let inherited: Vec<_> = std::env::split_paths(&inherited).collect();
@@ -264,12 +264,12 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// The lines of a process's standard error, on their way to the log.
+/// The lines of a process's standard error, before logging.
 #[derive(Debug)]
 struct ErrorLines {
     environment: String,
     number: usize,
-    /// The begin of the line that is being read.
+    /// The start of the line being read.
     line: Vec<u8>,
     last: String,
     lines: u32,
@@ -307,7 +307,7 @@ impl ErrorLines {
         self.last = text;
     }
 
-    /// Returns the last line, also one without its end.
+    /// Returns the last line, even if incomplete.
     fn last(&mut self) -> &str {
         self.end_line();
         &self.last

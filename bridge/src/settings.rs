@@ -3,59 +3,60 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Describes the environments of a [`Bridge`](crate::Bridge).
+/// The settings of a [`Bridge`](crate::Bridge): environments, processes and time limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The environment: an id of Gymnasium (`LunarLander-v3`), an id that a module registers
+    /// The environment: a Gymnasium id (`LunarLander-v3`), an id registered by a module
     /// (`my_package.my_module:MyEnv-v0`), or a function that returns an environment (`call:my_module:make`).
     pub environment: String,
-    /// The keyword arguments of the environment, a JSON object.
+    /// Keyword arguments of the environment, a JSON object.
     pub arguments: String,
-    /// The axis of the channels in observations of three dimensions.
+    /// Axis of the channels in three-dimensional observations.
     pub channels: Channels,
-    /// N, the number of environments of all processes.
+    /// N, the number of environments in all processes.
     pub environments: usize,
-    /// The number of Python processes. Each steps its share of the environments one after the other.
+    /// Number of Python processes. Each steps a share of the environments, one after another.
     pub processes: usize,
-    /// The number of frames in an observation, the oldest first; 1 for no stacking. Processes send single frames.
+    /// Number of frames in an observation, the oldest first; 1 for no stacking. Processes send single frames.
     pub stack: usize,
-    /// The number of steps after which an episode is truncated, at most; `None` leaves that to the environment, which
-    /// then must have a limit.
+    /// Maximum number of steps, after which an episode is truncated; `None` leaves the limit to the environment,
+    /// which must then have one.
     pub steps_max: Option<usize>,
-    /// The time in which a process has to answer a request for all its environments; after it the process hangs.
+    /// Time limit of a process for a request to all of its environments; later, the process counts as hanging.
     pub step_timeout: Duration,
-    /// The time in which a process has to start and make its environments.
+    /// Time limit of a process for starting and making the environments.
     pub start_timeout: Duration,
-    /// The Python interpreter; it has `numpy`, `gymnasium` and what the environment needs.
+    /// Python interpreter with `numpy`, `gymnasium` and the packages of the environment.
     pub python: PathBuf,
-    /// Folders of Python modules, searched before those of the interpreter.
+    /// Directories of Python modules, searched before the directories of the interpreter.
     pub modules: Vec<PathBuf>,
-    /// The names of further variables that the processes inherit, beside those of [`service::inherited`].
+    /// Names of variables that the processes inherit in addition to [`service::inherited`].
     pub pass_variables: Vec<String>,
-    /// The folder into which the Python package of the bridge is written. Bridges may share it.
+    /// Directory for the Python package of the bridge. Bridges may share it.
     pub folder: PathBuf,
 }
 
-/// The axis of the channels in observations of three dimensions.
+/// The axis of the channels in three-dimensional observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Channels {
     /// The shorter of the first and the last axis, the last if they are equal.
     Auto,
-    /// The first: `[C, H, W]`.
+    /// The first axis: `[C, H, W]`.
     First,
-    /// The last: `[H, W, C]`.
+    /// The last axis: `[H, W, C]`.
     Last,
 }
 
 impl Settings {
-    /// The longest time of a call: a process that hangs is replaced, and further processes may start meanwhile.
+    /// Returns the maximum duration of a call: a hanging process is replaced, and further processes may start
+    /// meanwhile.
     #[must_use]
     pub fn call_time_max(&self) -> Duration {
         2 * (self.step_timeout + self.start_timeout)
     }
 
-    /// Returns the settings of one process with 64 environments, from the `python3` of the search path.
+    /// Returns the settings of one process with 64 environments, with the `python3` of the search path.
     #[must_use]
     pub fn new(environment: impl Into<String>, folder: impl Into<PathBuf>) -> Self {
         Self {

@@ -6,43 +6,43 @@ use crate::message::{Entry, Greeting, answer_bytes_max, parse_greeting};
 use crate::process::PythonProcess;
 use crate::{Error, Settings};
 
-/// The most failures of a process in a row, with no episode finished between them.
+/// Maximum number of consecutive failures of a process, without a finished episode in between.
 pub(crate) const DEATHS_IN_A_ROW_MAX: u32 = 6;
-/// The pause before the first replacement of a process; it doubles with every failure in a row.
+/// Pause before the first replacement of a process; it doubles with every consecutive failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause.
+/// Longest pause before a replacement.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A share of the environments, and the Python process that runs them at the moment.
+/// A share of the environments, and the current Python process for them.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// The index among all workers, for the log.
+    /// Index among all workers, for the log.
     pub(crate) number: usize,
-    /// The index of the first environment.
+    /// Index of the first environment.
     pub(crate) first: usize,
-    /// The number of environments.
+    /// Number of environments in the share.
     pub(crate) count: usize,
     pub(crate) state: State,
     pub(crate) deaths_in_a_row: u32,
     /// The request under construction.
     pub(crate) entries: Vec<Entry>,
-    /// The row of each entry in the call that makes the request.
+    /// Row of each entry in the call that makes the request.
     pub(crate) rows: Vec<usize>,
 }
 
 /// The state of a worker's process.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// The process failed; the next one is started at this time.
+    /// The process failed; the next process starts at this time.
     Pausing { until: Instant },
-    /// The process imports modules and makes its environments.
+    /// The process imports modules and makes the environments.
     Starting { process: PythonProcess, deadline: Instant },
     /// The process takes requests.
     Ready(PythonProcess),
 }
 
 impl Worker {
-    /// Starts the process of a share of the environments.
+    /// Starts the process for a share of the environments.
     ///
     /// # Errors
     /// [`Error::Python`].
@@ -55,7 +55,7 @@ impl Worker {
         matches!(self.state, State::Ready(_))
     }
 
-    /// Returns true if a request was sent whose answer is missing.
+    /// Returns true if a request was sent and the answer is outstanding.
     pub(crate) fn is_busy(&self) -> bool {
         !self.entries.is_empty()
     }
@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Returns the last line that the process printed, if any.
+    /// Returns the last line printed by the process, if any.
     pub(crate) fn last_line(&mut self) -> Option<String> {
         match &mut self.state {
             State::Pausing { .. } => None,
@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// Returns the time at which a process that is not ready has to be looked at again, also if it sends nothing.
+    /// Returns the time for the next check of a process that is not ready, even if the process sends nothing.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Pausing { until: due } | State::Starting { deadline: due, .. } => Some(*due),
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Sends the request of `entries`, unless it is empty.
+    /// Sends the request of `entries`, unless empty.
     pub(crate) fn send(&mut self) -> Result<(), Fault> {
         match &mut self.state {
             State::Ready(process) if !self.entries.is_empty() => process.request(&self.entries),
@@ -91,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Starts the next process after the pause of a failed one.
+    /// Starts the next process after the pause that follows a failure.
     ///
     /// # Errors
     /// [`Error::Python`].
@@ -102,7 +102,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads the first message of a process that starts; returns `None` while it is missing.
+    /// Reads the first message of a starting process; returns `None` if it is outstanding.
     pub(crate) fn greeting(&mut self, settings: &Settings, now: Instant) -> Result<Option<Greeting>, Fault> {
         let State::Starting { process, deadline } = &mut self.state else { return Ok(None) };
         match process.exchange()? {
@@ -126,7 +126,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Kills the process and plans the next one. Returns the pause before it.
+    /// Kills the process and plans the next. Returns the pause before the next process.
     pub(crate) fn replace(&mut self) -> Duration {
         let pause = PAUSE_MIN.saturating_mul(1 << self.deaths_in_a_row.min(10)).min(PAUSE_MAX);
         self.deaths_in_a_row += 1;

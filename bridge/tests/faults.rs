@@ -1,4 +1,4 @@
-//! Bridges to environments that count and misbehave: what is lost, what continues, what is reported.
+//! Bridges to environments that count and misbehave: losses, continuation, and reports.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod interpreter;
@@ -46,7 +46,7 @@ fn observed(bridge: &Bridge, environment: usize) -> Vec<f32> {
     values
 }
 
-/// The id of the process of an environment.
+/// Returns the process id of an environment.
 fn process_id(bridge: &Bridge, environment: usize) -> i32 {
     observed(bridge, environment)[3] as i32
 }
@@ -56,7 +56,7 @@ fn is_alive(id: i32) -> bool {
     rustix::process::test_kill_process(id).is_ok()
 }
 
-/// Waits until a process that is no child of this one has ended.
+/// Waits until a process that is not a child of this process has exited.
 fn await_end(id: i32) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while is_alive(id) {
@@ -166,7 +166,7 @@ fn a_process_that_dies_is_replaced_and_loses_its_episodes_only() {
     while begin(&mut bridge, [0]) == [Started::NotYet] {
         assert!(Instant::now() < deadline, "the process was not replaced");
         steps += 1;
-        // Seed 53 terminates after as many steps.
+        // Seed 53 terminates after 53 steps.
         if steps < 53 {
             assert_eq!(step(&mut bridge, &[(3, 0)]), [reward(steps as f32)], "the others go on");
         } else {
@@ -278,7 +278,7 @@ fn an_environment_that_is_never_made_ends_the_start() {
     assert!(error.to_string().contains("it gave no answer for 1 s"), "{error}");
 }
 
-/// Returns a drain and its descriptor, with the runtime that closes it.
+/// Returns a drain and the descriptor, with the runtime that closes it.
 fn drain() -> (tokio::runtime::Runtime, Drain, DrainPipe) {
     let (runtime, drain) = (tokio::runtime::Runtime::new().unwrap(), Drain::new());
     let pipe = runtime.block_on(async { drain.pipe() }).unwrap();
@@ -288,7 +288,7 @@ fn drain() -> (tokio::runtime::Runtime, Drain, DrainPipe) {
 #[test]
 fn a_drain_ends_every_wait_for_an_environment() {
     let Some(settings) = settings("Counting", 2, 2) else { return };
-    // Longer than a drain waits; without a drain each wait ends by this limit.
+    // Longer than a drain waits; without a drain each wait stops at this limit.
     let long = Duration::from_secs(20);
     let (_runtime, drained, pipe) = drain();
     drained.start();
@@ -320,7 +320,7 @@ fn a_drain_ends_every_wait_for_an_environment() {
 
 #[test]
 fn environments_inherit_no_variable_that_is_not_listed() {
-    // Cargo sets variables for this test, as a service does with credentials.
+    // Cargo sets variables for this test, like a service with credentials.
     assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     let Some(settings) = settings("variables", 1, 1) else { return };
     let message = Bridge::start(settings.clone()).unwrap_err().to_string();
@@ -347,7 +347,7 @@ fn settings_that_make_no_sense_are_refused() {
     }
 }
 
-/// A program in place of Python that writes these bytes, as `printf` notation, and waits.
+/// Starts a program in place of Python that writes these bytes, in `printf` notation, and waits.
 fn impostor(bytes: &str) -> Result<Bridge, Error> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("impostor");

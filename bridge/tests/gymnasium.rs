@@ -1,4 +1,4 @@
-//! Environments of Gymnasium through the bridge, against the same environments in Python alone.
+//! Gymnasium environments through the bridge, against the same environments in Python alone.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod interpreter;
@@ -13,7 +13,7 @@ use bridge::{Bridge, Settings};
 use game::{Action, Environments as _, ObservationShape, Outcome, Play, Start, Taken};
 use interpreter::{modules, python};
 
-/// The bits of a reward, two flags, the bits of an observation.
+/// Bits of a reward, two flags, bits of an observation.
 type Row = Vec<u32>;
 
 /// Plays `episodes` episodes in Python; returns the rows of each.
@@ -40,7 +40,7 @@ fn row(bridge: &Bridge, environment: usize, reward: f32, outcome: Option<Outcome
     [reward.to_bits()].into_iter().chain(ends).chain(values.into_iter().map(f32::to_bits)).collect()
 }
 
-/// Plays the same episodes through a bridge, one in each environment, all together.
+/// Plays the same episodes through a bridge, one in each environment, concurrently.
 fn played_through(bridge: &mut Bridge) -> Vec<Vec<Row>> {
     let (len, actions) = (bridge.len(), bridge.spec().actions);
     let starts: Vec<Start> =
@@ -101,7 +101,7 @@ fn episodes_of_lunar_lander_through_the_bridge_are_those_of_gymnasium_bit_by_bit
 
 #[test]
 fn truncated_episodes_through_the_bridge_are_those_of_gymnasium_bit_by_bit() {
-    // Only the goal on the top ends an episode before its limit, and these actions do not reach it.
+    // Only the goal at the top ends an episode before the limit, and these actions do not reach it.
     assert_same_episodes("MountainCar-v0", vector(2), 3, 200);
 }
 
@@ -114,7 +114,8 @@ fn an_environment_with_continuous_actions_and_one_that_does_not_exist_are_refuse
     }
 }
 
-/// Does what the refusal of an environment advises, and plays an episode; returns the number of actions and the shape.
+/// Follows the advice in the refusal of an environment, and plays an episode; returns the number of actions and the
+/// shape.
 fn follow_advice(environment: &str) -> Option<(usize, [usize; 3])> {
     let python = python()?;
     let refused = Bridge::start(interpreter::settings(&python, environment, 1, 1)).unwrap_err().to_string();
@@ -173,7 +174,7 @@ fn a_missing_package_is_reported_with_the_command_that_installs_it() {
     let Some(python) = python() else { return };
     let settings = interpreter::settings(&python, "CartPole-v1", 1, 1);
     let folder = tempfile::tempdir().unwrap();
-    // A module of this name hides the installed package.
+    // A module with this name hides the installed package.
     std::fs::write(folder.path().join("gymnasium.py"), "raise ImportError('no gymnasium')").unwrap();
     let modules = [folder.path().to_owned()].into_iter().chain(settings.modules.clone()).collect();
     let message = Bridge::start(Settings { modules, ..settings }).unwrap_err().to_string();
@@ -191,7 +192,7 @@ fn a_process_ends_with_its_parent_also_while_an_environment_hangs() {
     let mut hello = [0; 36];
     child.stdout.as_mut().unwrap().read_exact(&mut hello).unwrap();
     let mut input = child.stdin.take().unwrap();
-    // A begin with seed 1, then a step with the action that hangs: see docs/environments.md.
+    // A request to begin with seed 1, then a step with the hanging action: see docs/environments.md.
     input.write_all(&[17, 0, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     input.write_all(&[13, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0]).unwrap();
     let mut answer = [0; 30];

@@ -1,4 +1,4 @@
-//! An episode is tried before an environment is used: its faults are named, and what is harmless is accepted.
+//! A trial episode before an environment is used: faults are named, harmless behaviour is accepted.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod interpreter;

@@ -1,4 +1,4 @@
-//! One episode that is played to find the faults of an environment before a run is started with it.
+//! A trial episode that finds the faults of an environment before a run is started with it.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use super::{Bridge, Reply};
 use crate::Error;
 use crate::message::{End, Order};
 
-/// The most steps of a trial: those of most environments' episodes.
+/// Maximum number of steps in a trial: enough for episodes of most environments.
 const STEPS_MAX: usize = 1_000;
-/// The time after which a trial takes no further step.
+/// Time after which a trial takes no further step.
 const TIME_MAX: Duration = Duration::from_secs(3);
-/// The seed of the episode and of its actions.
+/// Seed of the episode and of the actions.
 const SEED: u64 = 1;
 
 /// The course of an episode with random actions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// The number of steps.
+    /// Number of steps taken.
     pub steps: usize,
-    /// The sum of the rewards.
+    /// Sum of the rewards.
     pub reward: f64,
-    /// The outcome; `None` if the trial was over before the episode.
+    /// The outcome; `None` if the trial stopped before the end of the episode.
     pub outcome: Option<Outcome>,
-    /// The last line that the process printed.
+    /// The last line printed by the process.
     pub printed: Option<String>,
 }
 
 impl Bridge {
-    /// Plays an episode with random actions in the first environment: to its end, or as far as it goes in a thousand
-    /// steps and a few seconds. No environment may have an episode under way, and none has one afterwards.
+    /// Plays an episode with random actions in the first environment, to the end, or for a thousand steps or a few
+    /// seconds. No environment may have an episode in progress before, and none has one afterwards.
     ///
     /// # Errors
     /// [`Error::Trial`] with the first fault; the bridge is then of no further use.
@@ -52,7 +52,7 @@ impl Bridge {
         Ok(trial)
     }
 
-    /// Performs one call of the first environment.
+    /// Performs one call on the first environment.
     fn perform(&mut self, order: Order, moment: impl FnOnce() -> String) -> Result<(f32, Option<End>), Error> {
         self.enlist(0, 0, order);
         self.exchange(1)?;

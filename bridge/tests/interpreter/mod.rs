@@ -1,4 +1,4 @@
-//! Python with the packages of the tests, and settings of bridges that use it.
+//! Python with the packages for tests, and settings of bridges that use it.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -15,12 +15,12 @@ use std::time::Duration;
 use bridge::Settings;
 use python::Python;
 
-/// The folder of the Python modules of the tests.
+/// Returns the directory of Python modules for tests.
 pub(crate) fn modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python")
 }
 
-/// Returns Python with the packages of the tests; `None` if there is no Python, which fails the test in CI.
+/// Returns Python with the packages for tests; `None` if there is no Python, which fails the test in CI.
 pub(crate) fn python() -> Option<Python> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bridge");
     let python = Python::with(&modules().join("requirements.txt"), &folder).unwrap();
