@@ -1,4 +1,4 @@
-//! Measures how fast this machine trains: `cargo run --release -p network-torch --example throughput`.
+//! Measures the training speed of this machine: `cargo run --release -p network-torch --example throughput`.
 //!
 //! Prints one line per network, batch size and number of threads, with the median of a few repetitions.
 //! `zerofleet bench hardware` measures evaluation.
@@ -66,7 +66,7 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
     })
 }
 
-/// Positions per second of the median repetition within 0.3 s.
+/// Returns positions per second of the median repetition within 0.3 s.
 fn rate(positions: usize, mut once: impl FnMut()) -> f64 {
     once();
     once();

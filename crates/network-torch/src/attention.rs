@@ -1,4 +1,4 @@
-//! Attention blocks: what [`AttentionBlock`](::network::AttentionBlock) declares, for training and for evaluation.
+//! Attention blocks, as declared by [`AttentionBlock`](::network::AttentionBlock), for training and for evaluation.
 
 use ::network::{Activation, AttentionBlock, Layer, Role};
 use tch::{Device, Kind, Tensor};
@@ -8,40 +8,40 @@ use crate::{
     layers::{self, Affine},
 };
 
-/// A block, its matrices in the kind in which it is computed.
+/// A block, with matrices in the kind of the computation.
 #[derive(Debug)]
 pub(crate) struct Attention {
     activation: Activation,
     heads: i64,
     qkv: PreNormed,
-    /// The numbers of pairs of cells, `[A, cells, cells]`.
+    /// Position biases of pairs of cells, `[A, cells, cells]`.
     position: Tensor,
     output: Affine,
     hidden: PreNormed,
     feed_forward: Affine,
 }
 
-/// Layer norm over the channels of each cell, and a matrix.
+/// Layer norm over the channels of each cell, then a matrix.
 #[derive(Debug)]
 struct PreNormed {
-    /// γ and β, `[C]` each, in the kind in which the norm is computed.
+    /// γ and β, `[C]` each, in the kind of the norm.
     scale: Tensor,
     shift: Tensor,
     matrix: Affine,
 }
 
-/// How the shares that cells have in each other are computed.
+/// Implementation of the attention shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// One operation after the other, with gradients of every input in every kind.
+    /// One operation after the other, with gradients for every input in every kind.
     Differentiable,
-    /// By libtorch's fused operator, which chooses the kernel of the device.
+    /// libtorch's fused operator, which chooses the kernel of the device.
     Fused,
 }
 
 impl Attention {
-    /// A block for training: matrices by `matrix`, numbers of pairs of cells in `kind`, norms in the kind of their
-    /// parameters; gradients flow back. `offsets` are those of [`offsets`].
+    /// Creates a block for training, through which gradients flow back: matrices from `matrix`, position biases in
+    /// `kind`, norms in the kind of the norm parameters. `offsets` comes from [`offsets`].
     pub(crate) fn to_train(
         network: &Network,
         block: &AttentionBlock,
@@ -53,7 +53,7 @@ impl Attention {
         Self::new(network, block, offsets, [kind, wide], matrix)
     }
 
-    /// A copy of a block for evaluation, all in `kind`, where training may go on with `network`.
+    /// Copies a block for evaluation, all in `kind`; training of `network` may continue.
     pub(crate) fn to_evaluate(network: &Network, block: &AttentionBlock, kind: Kind) -> Result<Self, Error> {
         let offsets = offsets(network)?;
         let matrix = |layer: &Layer| {
@@ -88,12 +88,12 @@ impl Attention {
         })
     }
 
-    /// The block on another device.
+    /// Moves the block to another device.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         self.each(&|tensor| Ok(tensor.f_to_device(device)?))
     }
 
-    /// The block with every tensor replaced.
+    /// Returns the block with every tensor replaced.
     fn each(self, change: &dyn Fn(&Tensor) -> Result<Tensor, Error>) -> Result<Self, Error> {
         let matrix = |affine: &Affine| Ok::<_, Error>(Affine::new(change(&affine.weight)?, change(&affine.bias)?));
         let normed = |PreNormed { scale, shift, matrix: of }: &PreNormed| -> Result<PreNormed, Error> {
@@ -109,7 +109,7 @@ impl Attention {
         })
     }
 
-    /// The cells `[B, H · W, C]` after the block, from those before it.
+    /// Returns the cells `[B, H · W, C]` after the block, given the cells before it.
     pub(crate) fn forward(&self, x: &Tensor, pass: Pass) -> Result<Tensor, Error> {
         let (positions, cells, channels) = x.size3()?;
         let of_head = channels / self.heads;
@@ -144,8 +144,8 @@ impl PreNormed {
     }
 }
 
-/// The index of the offset of each cell from each cell, `[cells · cells]`, computed on the device of `network`, which
-/// then does not wait for a copy: those of [`AttentionBlock::offsets`].
+/// Returns the offset indices of all pairs of cells, `[cells · cells]`, as [`AttentionBlock::offsets`] does. They are
+/// computed on the device of `network`, which then does not wait for a copy.
 pub(crate) fn offsets(network: &Network) -> Result<Tensor, Error> {
     let architecture = network.architecture();
     let [height, width] = [architecture.height, architecture.width].map(|side| side as i64);
@@ -160,13 +160,13 @@ pub(crate) fn offsets(network: &Network) -> Result<Tensor, Error> {
     Ok(down.f_mul_scalar(2 * width - 1)?.f_add(&right)?.f_reshape([-1])?)
 }
 
-/// Maps `[B, C, H, W]` as cells `[B, H · W, C]`.
+/// Converts maps `[B, C, H, W]` to cells `[B, H · W, C]`.
 pub(crate) fn to_cells(x: &Tensor) -> Result<Tensor, Error> {
     let (positions, channels, height, width) = x.size4()?;
     Ok(x.f_permute([0, 2, 3, 1])?.f_reshape([positions, height * width, channels])?)
 }
 
-/// Cells `[B, H · W, C]` as maps with the sizes of `like`.
+/// Converts cells `[B, H · W, C]` to maps with the sizes of `like`.
 pub(crate) fn to_maps(cells: &Tensor, like: &Tensor, format: MemoryFormat) -> Result<Tensor, Error> {
     let (positions, channels, height, width) = like.size4()?;
     format.arrange(&cells.f_view([positions, height, width, channels])?.f_permute([0, 3, 1, 2])?)

@@ -1,11 +1,11 @@
-//! The sizes of batches that the kernels are given.
+//! Batch sizes for the kernels.
 
 /// Positions run through the network at once; a larger batch is split. Larger chunks gain nothing on a CPU, where the
 /// tower's activations should stay in the cache, and little elsewhere.
 pub(crate) const CHUNK: usize = 256;
 /// [`CHUNK`] on an accelerator.
 pub(crate) const CHUNK_ACCELERATED: usize = 4096;
-/// The most positions of a batch; more are a bug of the caller's configuration.
+/// Maximum positions of a batch; more are a bug in the caller's configuration.
 pub(crate) const MAX_BATCH: usize = 16_384;
 
 /// Returns the batch size to run for `positions`. The kernels need a set-up for every size, which they cache for a

@@ -1,5 +1,5 @@
-//! Workloads for benchmarks, which measure the time themselves: operations on tensors of random numbers, and networks
-//! of random weights.
+//! Workloads for benchmarks that do their own timing: tensor operations on random numbers, and networks with random
+//! weights.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,25 +8,25 @@ use tch::{Device, Kind, Tensor};
 use crate::{Error, layers::Affine, network, process};
 use inference::Precision;
 
-/// An operation on tensors of a size: the rows of square matrices, or the elements of vectors.
+/// An operation on square matrices with a given number of rows, or on vectors with a given number of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// The product of two matrices, `[N, N]` by `[N, N]`.
     Product,
-    /// The sums of the elements of two vectors, `[N]`.
+    /// Elementwise sum of two vectors, `[N]`.
     Add,
-    /// The products of the elements of two vectors, `[N]`.
+    /// Elementwise product of two vectors, `[N]`.
     Multiply,
     /// The sum over all elements of one vector, `[]`.
     Sum,
 }
 
 impl Operation {
-    /// All operations.
+    /// All operations, in order of declaration.
     pub const ALL: [Self; 4] = [Self::Product, Self::Add, Self::Multiply, Self::Sum];
 
-    /// The work of one operation at a size: N³ multiply-adds of a product, else the bytes that have to be read and
-    /// written.
+    /// Returns the work of one operation at a size: N³ multiply-adds for a product, otherwise the bytes to read and
+    /// write.
     #[must_use]
     pub fn units(self, size: usize, precision: Precision) -> f64 {
         let vectors = match self {
@@ -67,7 +67,7 @@ pub struct Operands {
     operation: Operation,
     left: Tensor,
     right: Tensor,
-    /// Overwritten each time, so that no large tensor is allocated while the time is measured.
+    /// Overwritten each time, so that no large tensor is allocated during the measurement.
     result: Tensor,
 }
 
@@ -75,7 +75,7 @@ impl Operands {
     /// Creates operands of a size. The seed alone decides every number.
     ///
     /// # Errors
-    /// [`training::Error::Setting`] for a size out of range, [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Setting`] for a size that is out of range, [`Error::Libtorch`] if the device fails.
     pub fn new(
         operation: Operation,
         size: usize,
@@ -97,10 +97,10 @@ impl Operands {
         Ok(Self { operation, left, right, result })
     }
 
-    /// Runs the operation `times` times in sequence, waits for the last one, and returns the first number of its
+    /// Runs the operation `times` times in sequence, waits for the last one, and returns the first number of the
     /// result.
     ///
-    /// There is one wait for an accelerator: the launch of an operation overlaps with the operation before.
+    /// There is one wait for an accelerator: the launch of an operation overlaps with the previous operation.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device fails.
@@ -115,27 +115,27 @@ impl Operands {
                 Operation::Sum => self.result = self.left.f_sum(self.left.kind())?.f_view([1])?,
             }
         }
-        // Operations of a device finish in order, so that the copy of one number waits for all of them.
+        // The device finishes operations in order, so that the copy of one number waits for all of them.
         Ok(self.result.f_view([-1])?.f_double_value(&[0])?)
     }
 }
 
-/// Uniform numbers within `bound` of zero, in `shape`. The seed alone decides every number.
+/// Returns uniform numbers within `bound` of zero, in `shape`. The seed alone decides every number.
 fn uniform(shape: &[i64], bound: f32, device: Device, precision: Precision, seed: u64) -> Result<Tensor, Error> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let values: Vec<f32> = (0..shape.iter().product()).map(|_: i64| rng.random_range(-bound..bound)).collect();
     Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(crate::rules::kind(precision))?)
 }
 
-/// The most inputs or outputs of a layer.
+/// Maximum inputs or outputs of a layer.
 const WIDTH_MAX: usize = 65_536;
 
-/// The size of a dense network.
+/// Size of a dense network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenseShape {
-    /// I: numbers of an observation.
+    /// I: numbers per observation.
     pub inputs: usize,
-    /// H: units of each of the two hidden layers.
+    /// H: units in each of the two hidden layers.
     pub hidden: usize,
     /// A: actions of the policy.
     pub actions: usize,
@@ -152,8 +152,9 @@ impl DenseShape {
     }
 }
 
-/// A dense network as MuZero uses for observations that are not boards (Schrittwieser et al. 2020): two hidden layers
-/// with ReLU, then policy and value as one matrix. Its weights are random, for benchmarks: no function here trains one.
+/// A dense network like MuZero's for observations that are not boards (Schrittwieser et al. 2020): two hidden layers
+/// with ReLU, then policy and value as one matrix. The weights are random, for benchmarks: no function here trains
+/// them.
 #[derive(Debug)]
 pub struct DenseNetwork {
     shape: DenseShape,
@@ -192,9 +193,8 @@ impl DenseNetwork {
         })
     }
 
-    /// Evaluates observations `[B, I]` and writes `[B, A + 1]`, float32, to `answers`, whose contents it replaces:
-    /// logits of the policy, then the value, of each. The answers have been copied back from the device when it
-    /// returns.
+    /// Evaluates observations `[B, I]` and replaces the contents of `answers` with `[B, A + 1]` in float32: per
+    /// observation the policy logits, then the value. The answers have been copied back from the device on return.
     ///
     /// # Errors
     /// [`training::Error::Batch`] if the last observation is incomplete, [`Error::Libtorch`] if the device fails.

@@ -1,5 +1,5 @@
-//! Categorical values and rewards on the device, by the formulas of [`inference::Support`]: over the integers from −n
-//! to n, after the invertible transform.
+//! Categorical values and rewards on the device, as defined by [`inference::Support`]: over the integers from −n to
+//! n, after the invertible transform.
 //!
 //! Differences of nearly equal numbers are rewritten as quotients, because float32 would lose small values to them.
 
@@ -8,14 +8,14 @@ use tch::{Kind, Tensor};
 
 use crate::Error;
 
-/// The cross-entropy of `logits` `[…, 2n + 1]` against the two-hot distributions of `values` `[…]`, in nats.
+/// Returns the cross-entropy of `logits` `[…, 2n + 1]` against the two-hot distributions of `values` `[…]`, in nats.
 ///
 /// A value that is not finite gives NaN.
 pub(crate) fn cross_entropy(logits: &Tensor, values: &Tensor) -> Result<Tensor, Error> {
     let bound = bound(logits);
     let position = transform(values)?.f_clamp(-bound, bound)?.f_add_scalar(bound)?;
-    // An index that is out of range would stop an accelerator for good, so that of NaN is 0. The
-    // highest atom is the upper one of the last pair.
+    // An index that is out of range would stop an accelerator for good, so NaN gets index 0. The highest atom is the
+    // upper one of the last pair.
     let lower = position.f_nan_to_num(0.0, 0.0, 0.0)?.f_floor()?.f_clamp(0.0, 2.0 * bound - 1.0)?;
     let upper_probability = position.f_sub(&lower)?;
     let lower = lower.f_to_kind(Kind::Int64)?;
@@ -28,21 +28,22 @@ pub(crate) fn cross_entropy(logits: &Tensor, values: &Tensor) -> Result<Tensor, 
     Ok(of_lower.f_add(&apart.f_mul(&upper_probability)?)?.f_neg()?)
 }
 
-/// The values `[…]` that `logits` `[…, 2n + 1]` predict: the inverse transform of the mean of their softmax.
+/// Returns the values `[…]` that `logits` `[…, 2n + 1]` predict: the inverse transform of the softmax mean.
 pub(crate) fn value(logits: &Tensor) -> Result<Tensor, Error> {
     let bound = bound(logits);
     let atoms = Tensor::f_arange_start(-bound, bound + 1.0, (logits.f_kind()?, logits.device()))?;
     inverse_transform(&logits.f_softmax(-1, None::<Kind>)?.f_matmul(&atoms)?)
 }
 
-/// `h(x) = x / (√(|x| + 1) + 1) + εx`, which is `sign(x) (√(|x| + 1) − 1) + εx`.
+/// Returns `h(x) = x / (√(|x| + 1) + 1) + εx`, which is `sign(x) (√(|x| + 1) − 1) + εx`.
 pub(crate) fn transform(x: &Tensor) -> Result<Tensor, Error> {
     let root = x.f_abs()?.f_add_scalar(1.0)?.f_sqrt()?.f_add_scalar(1.0)?;
     Ok(x.f_div(&root)?.f_add(&x.f_multiply_scalar(EPSILON)?)?)
 }
 
-/// The inverse of [`transform`]. With `c = 1 + 2ε`, `s = √(c² + 4ε|x|)` and `d = |x| (2 − 4ε / (c + s)) / (s + 1)` it
-/// is `sign(x) d (d + 2)`; d + 1 is the quotient that the usual form squares.
+/// Returns the inverse of [`transform`]. With `c = 1 + 2ε`, `s = √(c² + 4ε|x|)` and
+/// `d = |x| (2 − 4ε / (c + s)) / (s + 1)` it is `sign(x) d (d + 2)`; d + 1 is the quotient that the usual form
+/// squares.
 fn inverse_transform(x: &Tensor) -> Result<Tensor, Error> {
     let c = 1.0 + 2.0 * EPSILON;
     let s = x.f_abs()?.f_multiply_scalar(4.0 * EPSILON)?.f_add_scalar(c * c)?.f_sqrt()?;
@@ -52,7 +53,7 @@ fn inverse_transform(x: &Tensor) -> Result<Tensor, Error> {
     Ok(d.f_mul(&d.f_abs()?.f_add_scalar(2.0)?)?)
 }
 
-/// n of logits `[…, 2n + 1]`.
+/// Returns n for logits `[…, 2n + 1]`.
 fn bound(logits: &Tensor) -> f64 {
     let atoms = *logits.size().last().expect("logits have a dimension");
     ((atoms - 1) / 2) as f64

@@ -8,18 +8,18 @@ use crate::{
     layers::{self, Affine, PositionNorm},
 };
 
-/// A convolution with its norm.
+/// A convolution with norm.
 #[derive(Debug)]
 pub(crate) struct Convolution {
-    /// With a batch norm folded in; without a bias if there is another norm.
+    /// Convolution with a batch norm folded in; without bias if there is another norm.
     pub(crate) affine: Affine,
-    /// A norm of single positions.
+    /// Norm of single positions after the convolution.
     norm: Option<PositionNorm>,
     format: MemoryFormat,
 }
 
 impl Convolution {
-    /// Copies convolutions of the same input as one, numbers in `kind`; `change` is applied to the weights.
+    /// Copies convolutions of the same input as one, with numbers in `kind`; `change` is applied to the weights.
     pub(crate) fn new(
         network: &Network,
         layers: &[&Layer],
@@ -46,7 +46,7 @@ impl Convolution {
         Ok(Self { affine: arrange(change(affine)?, format)?.cast(kind)?, norm, format })
     }
 
-    /// The convolution on another device.
+    /// Moves the convolution to another device.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let moved = |tensor: &Tensor| tensor.f_to_device(device);
         let norm = match self.norm {
@@ -56,7 +56,7 @@ impl Convolution {
         Ok(Self { affine: self.affine.moved_to(device)?, norm, ..self })
     }
 
-    /// The convolution and its norm: `[B, in, H, W]` to `[B, out, H, W]`.
+    /// Applies the convolution and the norm: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn normed(&self, x: &Tensor) -> Result<Tensor, Error> {
         match &self.norm {
             None => self.affine.convolve(x),
@@ -64,7 +64,7 @@ impl Convolution {
         }
     }
 
-    /// The convolution, its norm and an activation: `[B, in, H, W]` to `[B, out, H, W]`.
+    /// Applies the convolution, the norm and an activation: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn activated(&self, x: &Tensor, fusing: Fusing, activation: Activation) -> Result<Tensor, Error> {
         match self.norm {
             None => fusing.convolve(&self.affine, x, activation),
@@ -72,8 +72,8 @@ impl Convolution {
         }
     }
 
-    /// An activation of the sum of the norm and `skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to `[B, out, H,
-    /// W]`.
+    /// Applies the convolution and the norm, adds `skip`, and applies an activation: x `[B, in, H, W]` and skip
+    /// `[B, out, H, W]` to `[B, out, H, W]`.
     pub(crate) fn added_activated(
         &self,
         x: &Tensor,

@@ -14,10 +14,10 @@ use inference::Precision;
 
 pub use precision::{ChosenPrecision, choose_precision, choose_training_precision};
 
-/// A device and the reason why it was chosen.
+/// A device with the reason for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// The device for a [`Network`](crate::Network).
+    /// Device for a [`Network`](crate::Network).
     pub device: Device,
     /// Human-readable; under `auto` with the reason why no accelerator was chosen.
     pub reason: String,
@@ -37,21 +37,21 @@ impl std::fmt::Display for Chosen {
     }
 }
 
-/// The devices of this machine.
+/// Devices of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
-    /// The devices that work, the CPU first.
+    /// Working devices, the CPU first.
     pub working: Vec<Device>,
-    /// The devices that do not work, each with the human-readable reason.
+    /// Devices that do not work, each with the human-readable reason.
     pub missing: Vec<String>,
 }
 
 /// Finds the device for `preference`. Only `auto` falls back to the CPU, with the reason.
 ///
-/// An accelerator is chosen only after a comparison with the CPU: on a small network, an evaluation for inference, a
-/// training step for training. An incompatible driver, an operation that the device does not support and wrong numbers
-/// are then found here and not in the middle of a run. Call it before anything else of this crate: the CUDA half of
-/// libtorch can only be loaded before first use.
+/// An accelerator is chosen only after a comparison with the CPU on a small network: an evaluation for inference, a
+/// training step for training. This finds an incompatible driver, an unsupported operation or wrong numbers early and
+/// not in the middle of a run. Call it before anything else in this crate: the CUDA half of libtorch can only be
+/// loaded before first use.
 ///
 /// # Errors
 /// [`Error::Device`] for a named device that cannot be used, with the cause.
@@ -71,17 +71,17 @@ pub fn choose_device(preference: DevicePreference, purpose: Purpose) -> Result<C
     };
     if purpose == Purpose::Inference && chosen.device.is_cuda() {
         // An evaluating process computes few batch sizes again and again, so that cuDNN's search for the fastest
-        // kernel of each pays.
+        // kernel pays.
         Cuda::cudnn_set_benchmark(true);
     }
     Ok(chosen)
 }
 
-/// Tries every device for inference, as [`choose_device`] tries the one it chooses. Like that function, it must be
-/// called before anything else of this crate.
+/// Tries every device for inference, as [`choose_device`] does for the chosen one. Like that function, it must be
+/// called before anything else in this crate.
 #[must_use]
 pub fn devices() -> Devices {
-    // If CUDA as a whole is missing, the attempt for its first device gives the reason.
+    // If CUDA as a whole is missing, the attempt on the first CUDA device gives the reason.
     let indices = 0..cuda_count().unwrap_or(1);
     let purpose = Purpose::Inference;
     let tried = indices.map(|index| (Device::Cuda(index), cuda(index, purpose))).chain([(Device::Mps, mps(purpose))]);
@@ -118,7 +118,7 @@ fn mps(purpose: Purpose) -> Result<Chosen, String> {
     compared(Device::Mps, None, purpose)
 }
 
-/// Compares a device with the CPU; the reason states its model and the difference.
+/// Compares a device with the CPU; the reason states the device model and the difference.
 fn compared(device: Device, model: Option<String>, purpose: Purpose) -> Result<Chosen, String> {
     let difference = probe::probe_device(device, Precision::F32, purpose)?;
     let model = model.map_or(String::new(), |model| format!("{model}, "));
@@ -135,7 +135,7 @@ fn load_cuda_half() -> Result<(), String> {
     LOADED.get_or_init(load).clone()
 }
 
-/// The architecture of a plain tower for trials: planes, height and width, then channels and blocks.
+/// Returns the architecture of a plain tower for trials: planes, height and width, then channels and blocks.
 fn plain_tower([planes, height, width]: [usize; 3], [channels, blocks]: [usize; 2]) -> Architecture {
     Architecture {
         game: "trial".to_owned(),
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(devices.working[1..].first().copied(), automatic());
     }
 
-    /// The accelerator that would be chosen, if there is one.
+    /// Returns the accelerator that `auto` chooses, if there is one.
     fn automatic() -> Option<Device> {
         let chosen = choose_device(DevicePreference::Auto, Purpose::Inference).unwrap();
         Some(chosen.device).filter(|&device| device != Device::Cpu)

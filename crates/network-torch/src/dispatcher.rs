@@ -1,8 +1,8 @@
-//! Calls operators of libtorch by name, for those that tch does not wrap, through libtorch's stable C interface
+//! Calls libtorch operators that tch does not wrap, by name, through libtorch's stable C interface
 //! (`torch/csrc/stable/c/shim.h`, `torch/csrc/stable/stableivalue_conversions.h`).
 //!
-//! A value is passed as 64 bits: a number as its bits, a tensor as a handle and a list as a list of such values, both
-//! of which the dispatcher takes over, an optional value as a block of C++ memory, which the dispatcher frees.
+//! A value is passed as 64 bits: a number as bits, a tensor as a handle, and a list as a handle of a list of such
+//! values. The dispatcher takes over handles. An optional value is a block of C++ memory, which the dispatcher frees.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tch::Tensor;
 
 use crate::Error;
 
-/// The version of the interface that the values follow: 2.11.
+/// Version of the value encoding: 2.11.
 const ABI_VERSION: u64 = 2 << 56 | 11 << 48;
 
 type Handle = *mut c_void;
@@ -60,16 +60,16 @@ fn some(tensor: &Tensor) -> Result<u64, Error> {
     }
 }
 
-/// Calls an operator, which takes over the arguments of the stack and leaves its results there.
+/// Calls an operator, which takes over the arguments on the stack and leaves the results there.
 fn call(name: &CStr, overload: &CStr, stack: &mut [u64]) -> Result<(), Error> {
     // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the
     // callers below state.
     let status = unsafe { torch_call_dispatcher(name.as_ptr(), overload.as_ptr(), stack.as_mut_ptr(), ABI_VERSION) };
-    // A device whose memory runs out is not told apart here: the operators below allocate next to nothing.
+    // Out-of-memory failures are not distinguished here: the operators below allocate next to nothing.
     if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{} failed", name.to_string_lossy()))) }
 }
 
-/// The arguments of [`fused_adamw`] that are not tensors of the state.
+/// Arguments of [`fused_adamw`] besides the tensors of the state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdamW<'a> {
     /// `[1]`, float32: the learning rate.
@@ -77,7 +77,7 @@ pub(crate) struct AdamW<'a> {
     pub(crate) betas: [f64; 2],
     pub(crate) weight_decay: f64,
     pub(crate) epsilon: f64,
-    /// `[1]`, float32: the gradient is divided by it, in place.
+    /// `[1]`, float32: divisor of the gradient, applied in place.
     pub(crate) scale: &'a Tensor,
     /// `[1]`, float32: 1 makes the call change nothing.
     pub(crate) is_refused: &'a Tensor,
@@ -119,10 +119,10 @@ pub(crate) fn fused_adamw(
     call(c"aten::_fused_adamw_", c"tensor_lr", &mut stack)
 }
 
-/// Copies a tensor of the host to pinned memory.
+/// Copies a host tensor to pinned memory.
 ///
-/// The function of tch names a device, for which libtorch 2.11 prints two warnings in each call. After a failure no
-/// further call is made in this process, since libtorch prints each one.
+/// The corresponding function of tch names a device, for which libtorch 2.11 prints two warnings per call. After a
+/// failure this process makes no further calls, since libtorch prints each failure.
 ///
 /// # Errors
 /// [`Error::Libtorch`] if there is no accelerator or the system cannot pin memory.
@@ -134,8 +134,8 @@ pub(crate) fn pinned(tensor: &Tensor) -> Result<Tensor, Error> {
     // pin_memory(Tensor(a) self, Device? device=None) -> Tensor(a)
     let mut stack = [handle(tensor)?, 0];
     call(c"aten::pin_memory", c"", &mut stack).inspect_err(|_| HAS_FAILED.store(true, Ordering::Relaxed))?;
-    // SAFETY: the operator replaced its arguments by the handle of its result, an `at::Tensor` on the heap that is the
-    // caller's, which is what tch takes over and deletes.
+    // SAFETY: the operator replaced the arguments by the handle of the result, an `at::Tensor` on the heap that
+    // belongs to the caller, which is what tch takes over and deletes.
     Ok(unsafe { Tensor::from_ptr(stack[0] as *mut _) })
 }
 

@@ -7,32 +7,32 @@ pub enum Error {
     /// The device or the host has too little memory for an operation. Smaller batches may fit.
     #[error("libtorch: {message}")]
     OutOfMemory {
-        /// The first line of the allocator's message, usually with the bytes that were requested.
+        /// First line of the allocator's message, usually with the requested bytes.
         message: String,
     },
-    /// A device that was named and cannot be used.
+    /// A configured device that cannot be used.
     #[error("the device {device} cannot be used: {reason}")]
     Device {
-        /// Its name in a configuration.
+        /// Name in a configuration.
         device: String,
-        /// The cause.
+        /// Cause of the failure.
         reason: String,
     },
     /// A function of CUDA is missing or failed.
     #[error("{call}: {reason}")]
     Cuda {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// The cause.
+        /// Cause of the failure.
         reason: String,
     },
-    /// libtorch does not compute activations of learned models again.
+    /// libtorch does not recompute activations of learned models.
     #[error(
         "libtorch recomputes blocks of alphazero networks alone: set learner.recompute to none, or train on a CPU with \
          learner.kernel = \"auto\""
     )]
     Recompute,
-    /// A network, a batch, a setting or a checkpoint that no backend takes, or a step that is not finite.
+    /// A network, batch, setting or checkpoint that every backend rejects, or a step that is not finite.
     #[error(transparent)]
     Training(#[from] training::Error),
 }
@@ -44,7 +44,7 @@ impl From<network::Error> for Error {
 }
 
 impl From<tch::TchError> for Error {
-    /// Keeps the first line: the others are a C++ stack trace.
+    /// Keeps the first line: the rest is a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
         if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
@@ -55,7 +55,7 @@ impl From<tch::TchError> for Error {
     }
 }
 
-/// What the messages of libtorch's allocators, and of the CUDA libraries below it, have in common.
+/// Common parts of out-of-memory messages from libtorch's allocators and from the CUDA libraries below.
 const OUT_OF_MEMORY: [&str; 7] = [
     "CUDA out of memory",
     // The driver's own message, for pinned memory, contexts and kernels.

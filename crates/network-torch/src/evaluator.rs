@@ -24,16 +24,16 @@ use accelerator::Accelerator;
 use inference::Precision;
 use staging::Staging;
 
-/// A set of weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients.
+/// Weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients.
 ///
-/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes; on an accelerator
-/// [`Libtorch`] merges the requests of several threads instead.
+/// Belongs to one thread at a time. On the CPU a second thread builds a separate evaluator from the same bytes; on an
+/// accelerator [`Libtorch`] merges the requests of several threads instead.
 #[derive(Debug)]
 pub struct LibtorchEvaluator {
     folded: Folded,
     network: LoadedNetwork,
     chunk: usize,
-    /// `[B, H, W, C]`, the order that the convolutions use, B padded.
+    /// `[B, H, W, C]`, the order of the convolutions, with B padded.
     observations: Staging,
     /// `[B, A + 3]`: policy and value together, so that one copy transfers both.
     logits: Vec<f32>,
@@ -43,7 +43,7 @@ impl LibtorchEvaluator {
     /// Builds the network of `architecture` from the bytes of a published version.
     ///
     /// # Errors
-    /// Fails if the bytes are not exactly those of such a network; the error names the tensor.
+    /// Fails if the bytes do not match the architecture exactly; the error names the tensor.
     pub fn new(
         architecture: &Architecture,
         version: WeightsVersion,
@@ -55,7 +55,7 @@ impl LibtorchEvaluator {
         Self::from_network(&Network::from_safetensors(architecture, bytes, device)?, version, precision)
     }
 
-    /// Copies `network` as it is now.
+    /// Copies the current weights of `network`.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device fails.
@@ -71,7 +71,7 @@ impl LibtorchEvaluator {
         })
     }
 
-    /// Evaluates the positions from `from` on, at most a chunk, and writes their logits.
+    /// Evaluates the positions from `from` on, at most a chunk, and writes the logits.
     fn compute(&mut self, batch: &Batch, from: usize, positions: usize) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let (row, padded) = (self.network.shape.len(), padded(positions));
@@ -115,7 +115,7 @@ impl Evaluator for LibtorchEvaluator {
     }
 }
 
-/// Describes a network on a device to its callers.
+/// Returns the attributes of a network on a device.
 fn loaded(
     architecture: &Architecture,
     version: WeightsVersion,
@@ -144,28 +144,28 @@ fn write_rows(shape: ObservationShape, observations: &[f32], to: &mut [f32]) {
 /// Batches in flight on an accelerator before any measurement: one is computed, the next one is queued.
 const IN_FLIGHT: usize = 2;
 
-/// Receives texts about a device.
+/// Callback for texts about a device.
 type Report = Box<dyn Fn(String) + Send + Sync>;
 
-/// Builds evaluators for the threads of a process: the device is chosen at once, the precision when the first evaluator
-/// is built.
+/// Builds evaluators for the threads of a process: the device is chosen at once, the precision when the first
+/// evaluator is built.
 ///
-/// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each
-/// other. On an accelerator one engine, which outlives weights versions, merges the requests of all threads.
+/// On the CPU every evaluator computes in the calling thread: libtorch's own threads would wait for each other. On an
+/// accelerator one engine, which outlives weights versions, merges the requests of all threads.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
-    /// On an accelerator, the version that was requested last, on each board of its game for which it was: the other
-    /// threads request the same ones.
+    /// On an accelerator, the last requested version on each requested board of the game: other threads request the
+    /// same versions.
     newest: Mutex<Vec<(Manifest, Weights<Accelerator>)>>,
-    /// On an accelerator.
+    /// Present on an accelerator only.
     engine: Option<Engine>,
     preference: PrecisionPreference,
     precision: OnceLock<ChosenPrecision>,
     clock: fn() -> Instant,
 }
 
-/// The engine of an accelerator.
+/// Engine of an accelerator.
 struct Engine {
     engine: BatchingEngine<Accelerator>,
     report: Arc<OnceLock<Report>>,
@@ -201,10 +201,10 @@ impl Engine {
 }
 
 impl Libtorch {
-    /// Chooses the device, as [`choose_device`]; `clock` times batches, and precisions when they are measured.
+    /// Chooses the device like [`choose_device`]; `clock` times batches, and precisions when they are measured.
     ///
     /// # Errors
-    /// [`Error::Device`] for a named device that cannot be used.
+    /// [`Error::Device`] for a configured device that cannot be used.
     pub fn new(
         device: DevicePreference,
         preference: PrecisionPreference,
@@ -223,7 +223,7 @@ impl Libtorch {
         Self { device, newest: Mutex::default(), engine, preference, precision: OnceLock::new(), clock }
     }
 
-    /// Sends texts about an accelerator, such as batches that do not fit into its memory, to `report`.
+    /// Sends texts about an accelerator, such as batches that exceed the device memory, to `report`.
     #[must_use]
     pub fn report_to(self, report: impl Fn(String) + Send + Sync + 'static) -> Self {
         if let Some(engine) = &self.engine {
@@ -232,20 +232,20 @@ impl Libtorch {
         self
     }
 
-    /// Returns whether it found an accelerator.
+    /// Returns whether the device is an accelerator.
     #[must_use]
     pub fn is_accelerated(&self) -> bool {
         self.engine.is_some()
     }
 
-    /// Sets how many batches may be in flight on an accelerator; on the CPU it is always one for each thread.
+    /// Sets the maximum batches in flight on an accelerator; on the CPU it is always one per thread.
     pub fn set_in_flight(&self, depth: usize) {
         if let Some(Engine { engine, .. }) = &self.engine {
             engine.set_in_flight(depth);
         }
     }
 
-    /// Returns how many batches may be in flight on an accelerator; `None` on the CPU.
+    /// Returns the maximum batches in flight on an accelerator; `None` on the CPU.
     #[must_use]
     pub fn in_flight(&self) -> Option<usize> {
         self.engine.as_ref().map(|Engine { engine, .. }| engine.in_flight())
@@ -257,7 +257,7 @@ impl Libtorch {
         self.engine.as_ref().map(|Engine { engine, .. }| engine.counts())
     }
 
-    /// Returns the name of the accelerator's model, such as `NVIDIA H100 80GB HBM3`; `None` on the CPU, and where it
+    /// Returns the model name of the accelerator, such as `NVIDIA H100 80GB HBM3`; `None` on the CPU, and if it
     /// cannot be read.
     #[must_use]
     pub fn model(&self) -> Option<String> {
@@ -267,9 +267,9 @@ impl Libtorch {
         }
     }
 
-    /// Returns a human-readable description: device and precision, the reasons for their choice, and on an accelerator
-    /// how many batches may be in flight and, once weights are loaded, how convolutions are computed. Measures the
-    /// precision if that has not been done yet.
+    /// Returns a human-readable description: device and precision with the reasons for the choice. On an accelerator
+    /// also the maximum batches in flight and, once weights are loaded, the implementation of convolutions. Measures
+    /// the precision if that has not been done yet.
     #[must_use]
     pub fn describe(&self) -> String {
         let precision = self.precision().map_or_else(|error| error.to_string(), ToString::to_string);
@@ -279,10 +279,10 @@ impl Libtorch {
     }
 
     /// Builds an evaluator of a published version for one thread. On an accelerator the first thread prepares the
-    /// weights for all, and the others wait for it.
+    /// weights for all threads, which wait for it.
     ///
     /// # Errors
-    /// Fails if the weights are not of the network that their manifest names, or if the device fails.
+    /// Fails if the weights do not match the architecture in the manifest, or if the device fails.
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
         match &self.engine {
             None => self.evaluator_of_thread(manifest, bytes),
@@ -293,11 +293,11 @@ impl Libtorch {
         }
     }
 
-    /// Builds an evaluator as [`evaluator`](Self::evaluator) does, or returns `None` while another thread prepares
+    /// Builds an evaluator like [`evaluator`](Self::evaluator), or returns `None` while another thread prepares
     /// weights.
     ///
     /// # Errors
-    /// Same as [`evaluator`](Self::evaluator).
+    /// The same as [`evaluator`](Self::evaluator).
     pub fn try_evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Option<Box<dyn Evaluator>>, Error> {
         let Some(engine) = &self.engine else { return self.evaluator_of_thread(manifest, bytes).map(Some) };
         let mut newest = match self.newest.try_lock() {
@@ -308,10 +308,10 @@ impl Libtorch {
         self.merged_evaluator(engine, &mut newest, manifest, bytes).map(Some)
     }
 
-    /// Builds the learned model of a published version of a MuZero network, for one thread.
+    /// Builds the learned model of a published MuZero version, for one thread.
     ///
     /// # Errors
-    /// Same as [`evaluator`](Self::evaluator).
+    /// The same as [`evaluator`](Self::evaluator).
     pub fn latent_model(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn LatentModel>, Error> {
         let (device, precision) = (self.device.device, self.precision()?.precision);
         let model = LibtorchLatent::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
@@ -324,8 +324,8 @@ impl Libtorch {
         Ok(Box::new(evaluator))
     }
 
-    /// Builds an evaluator on the engine; `newest` is locked while weights are prepared and copied to the device,
-    /// because the other threads need the same ones.
+    /// Builds an evaluator on the engine. `newest` stays locked while weights are prepared and copied to the device,
+    /// because other threads need the same weights.
     fn merged_evaluator(
         &self,
         Engine { engine, .. }: &Engine,

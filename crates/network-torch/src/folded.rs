@@ -14,12 +14,12 @@ use crate::{
 use heads::Heads;
 use inference::Precision;
 
-/// A network for inference: every batch norm folded into the convolution before it, the two heads joined as [`Heads`].
-/// Norms of single positions stay where they are.
+/// A network for inference: every batch norm folded into the preceding convolution, the two heads joined as
+/// [`Heads`]. Norms of single positions stay separate.
 ///
-/// On CUDA, bias, addition and ReLU are computed inside the convolutions: see [`Fusing`]. Rejected alternatives on the
-/// CPU: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the speed; libtorch's
-/// fused add and ReLU does not support bf16.
+/// On CUDA, bias, addition and ReLU are computed inside the convolutions: see [`Fusing`]. Rejected alternatives on
+/// the CPU: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the speed;
+/// libtorch's fused add and ReLU does not support bf16.
 #[derive(Debug)]
 pub(crate) struct Folded {
     architecture: Architecture,
@@ -27,37 +27,37 @@ pub(crate) struct Folded {
     precision: Precision,
     rules: DeviceRules,
     fusing: Fusing,
-    /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
+    /// Takes the planes of an observation, and zero planes up to the multiple that the device prefers.
     stem: Convolution,
     blocks: Vec<Block>,
     attention: Vec<Attention>,
-    /// The 1×1 convolution of both heads.
+    /// 1×1 convolution of both heads.
     head: Convolution,
     heads: Heads,
     value: Affine,
 }
 
-/// A residual block.
+/// A residual block, with batch norms folded.
 #[derive(Debug)]
 pub(crate) struct Block {
     activation: Activation,
-    /// Only in a bottleneck.
+    /// In a bottleneck only.
     down: Option<Convolution>,
     first: Convolution,
     pooling: Option<Affine>,
     second: Convolution,
-    /// Only in a bottleneck.
+    /// In a bottleneck only.
     up: Option<Convolution>,
     excitation: Option<Excitation>,
 }
 
 impl Folded {
-    /// Folds `network` on its device.
+    /// Folds `network` on the network's device.
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         Self::on_host(network, precision, network.device())?.moved_to(network.device())
     }
 
-    /// Folds `network` where it is, in the formats that `device` takes; [`moved_to`](Self::moved_to) takes it there.
+    /// Folds `network` in place, in the formats of `device`; [`moved_to`](Self::moved_to) transfers the result there.
     pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
         let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
@@ -82,18 +82,18 @@ impl Folded {
         })
     }
 
-    /// The same network with its convolutions computed as `fusing` says.
+    /// Returns the same network with convolutions computed by `fusing`.
     #[cfg(test)]
     pub(crate) fn with_fusing(self, fusing: Fusing) -> Self {
         Self { fusing, ..self }
     }
 
-    /// The architecture of the network.
+    /// Returns the architecture of the network.
     pub(crate) fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
+    /// Moves the weights to the device for which they were folded, and determines which operators can be fused there.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let moved = |affine: &Affine| affine.moved_to(device);
@@ -126,7 +126,7 @@ impl Folded {
         Ok(folded)
     }
 
-    /// Every size of convolution in the network, with inputs of a few batch sizes.
+    /// Returns every size of convolution in the network, with inputs of a few batch sizes.
     fn samples(&self) -> Result<Vec<Sample<'_>>, Error> {
         let layers =
             std::iter::once(&self.stem).chain(self.blocks.first().map(|block| &block.first)).chain([&self.head]);
@@ -138,8 +138,8 @@ impl Folded {
         sample(layer, &self.architecture, positions, self.rules.memory_format)
     }
 
-    /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on
-    /// the device.
+    /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32,
+    /// on the device.
     ///
     /// With CUDA this does not wait: observations in pinned memory must not change until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
@@ -173,7 +173,7 @@ impl Folded {
 }
 
 impl Block {
-    /// Folds a block of `network`, its numbers in `kind` and its convolutions in `format`.
+    /// Folds a block of `network`, with numbers in `kind` and convolutions in `format`.
     pub(crate) fn new(
         network: &Network,
         block: &::network::Block,
@@ -196,8 +196,8 @@ impl Block {
         })
     }
 
-    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and excitation before the
-    /// addition, so that the convolution before either is not fused.
+    /// Applies the block, `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and
+    /// excitation before the addition, so that the convolution before either is not fused.
     pub(crate) fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
         let activated = |convolution: &Convolution, x: &Tensor| convolution.activated(x, fusing, self.activation);
         let narrow = self.down.as_ref().map(|down| activated(down, x)).transpose()?;
@@ -224,7 +224,8 @@ impl Block {
     }
 }
 
-/// A convolution with inputs of that many positions, for comparing fused operators with separate ones.
+/// Returns a convolution with inputs of `positions` positions, for comparing fused operators with separate
+/// operations.
 pub(crate) fn sample<'a>(
     layer: &'a Affine,
     architecture: &Architecture,
@@ -242,8 +243,8 @@ pub(crate) fn sample<'a>(
     Ok(Sample { layer, x: numbers(inputs)?, skip: numbers(outputs)? })
 }
 
-/// Folds a batch norm into its convolution by the rule of [`network::LayerKind::Convolution`]. Of a convolution with
-/// another norm the bias is 0.
+/// Folds a batch norm into the convolution as described in [`network::LayerKind::Convolution`]. With another norm the
+/// bias is 0.
 pub(crate) fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     if network.architecture().design.norm != NormKind::Batch {
         let weight = network.of(layer, Role::Convolution).f_detach_copy()?;
@@ -268,7 +269,7 @@ pub(crate) fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Er
     Ok(Affine::new(format.arrange(&affine.weight)?, affine.bias))
 }
 
-/// Extends a convolution by inputs without effect, so that it takes as many planes as the device prefers.
+/// Extends a convolution by inputs without effect, up to the number of planes that the device prefers.
 pub(crate) fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, Error> {
     let (_, planes, ..) = affine.weight.size4()?;
     match padding(usize::try_from(planes).expect("sizes are not negative"), rules) {
@@ -277,7 +278,7 @@ pub(crate) fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, E
     }
 }
 
-/// The number of planes of zeros behind `planes`.
+/// Returns the number of zero planes after `planes`.
 pub(crate) fn padding(planes: usize, rules: DeviceRules) -> i64 {
     size(planes.next_multiple_of(rules.planes_multiple) - planes)
 }

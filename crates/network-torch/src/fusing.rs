@@ -1,7 +1,7 @@
-//! Fuses convolutions of inference with the operations after them: bias, addition of a skip connection, ReLU.
+//! Fuses inference convolutions with the operations after them: bias, addition of a skip connection, ReLU.
 //!
 //! On CUDA, cuDNN computes all of them in one kernel, which saves passes over memory. [`on_device`] decides whether
-//! that is used: it compares the fused operators with separate ones on the device. [`Fusing`] dispatches.
+//! to use that: it compares the fused operators with separate operations on the device. [`Fusing`] dispatches.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,12 +17,13 @@ use crate::{
 };
 use inference::Precision;
 
-/// Operators that compute a convolution and what follows it.
+/// Operators that fuse a convolution with the operations after it.
 pub(crate) trait FusedOperators: std::fmt::Debug + Sync {
-    /// `relu(convolution of x + bias)`: `[B, in, H, W]` to `[B, out, H, W]`.
+    /// Computes `relu(convolution of x + bias)`: `[B, in, H, W]` to `[B, out, H, W]`.
     fn convolve_relu(&self, layer: &Affine, x: &Tensor) -> Result<Tensor, Error>;
 
-    /// `relu(convolution of x + alpha · z + bias)`: x `[B, in, H, W]` and z `[B, out, H, W]` to `[B, out, H, W]`.
+    /// Computes `relu(convolution of x + alpha · z + bias)`: x `[B, in, H, W]` and z `[B, out, H, W]` to
+    /// `[B, out, H, W]`.
     fn convolve_add_relu(&self, layer: &Affine, x: &Tensor, z: &Tensor, alpha: f64) -> Result<Tensor, Error>;
 }
 
@@ -50,21 +51,22 @@ impl FusedOperators for Cudnn {
     }
 }
 
-/// How convolutions and what follows them are computed.
+/// Implementation of convolutions and the operations after them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fusing {
     /// One operation after the other.
     Separate,
-    /// Each convolution with all that follows it.
+    /// Each convolution with all operations after it.
     Fused(&'static dyn FusedOperators),
-    /// As `Fused`, but only with the operator that adds: libtorch's operator without an addition adds its own output,
-    /// which was never written, times zero, and that is NaN where the memory holds NaN. A convolution with as many
-    /// inputs as outputs adds its input times zero instead, others are separate.
+    /// As `Fused`, but only with the operator that adds. libtorch's operator without an addition adds the unwritten
+    /// output times zero, which is NaN where the memory holds NaN. A convolution with equal numbers of inputs and
+    /// outputs adds the input times zero instead; other convolutions are separate.
     FusedAdditions(&'static dyn FusedOperators),
 }
 
 impl Fusing {
-    /// An activation of `convolution of x + bias`: `[B, in, H, W]` to `[B, out, H, W]`. Operators fuse ReLU alone.
+    /// Computes an activation of `convolution of x + bias`: `[B, in, H, W]` to `[B, out, H, W]`. Operators fuse ReLU
+    /// alone.
     pub(crate) fn convolve(self, layer: &Affine, x: &Tensor, activation: Activation) -> Result<Tensor, Error> {
         match activation {
             Activation::Relu => self.convolve_relu(layer, x),
@@ -72,7 +74,7 @@ impl Fusing {
         }
     }
 
-    /// An activation of `convolution of x + bias + skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to
+    /// Computes an activation of `convolution of x + bias + skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to
     /// `[B, out, H, W]`.
     pub(crate) fn convolve_add(
         self,
@@ -89,7 +91,7 @@ impl Fusing {
         layers::activate(y, activation)
     }
 
-    /// `relu(convolution of x + bias)`: `[B, in, H, W]` to `[B, out, H, W]`.
+    /// Computes `relu(convolution of x + bias)`: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve_relu(self, layer: &Affine, x: &Tensor) -> Result<Tensor, Error> {
         let (outputs, inputs, ..) = layer.weight.size4()?;
         let y = match self {
@@ -106,7 +108,8 @@ impl Fusing {
         Ok(y)
     }
 
-    /// `relu(convolution of x + bias + skip)`: x `[B, in, H, W]` and skip `[B, out, H, W]` to `[B, out, H, W]`.
+    /// Computes `relu(convolution of x + bias + skip)`: x `[B, in, H, W]` and skip `[B, out, H, W]` to
+    /// `[B, out, H, W]`.
     pub(crate) fn convolve_add_relu(self, layer: &Affine, x: &Tensor, skip: &Tensor) -> Result<Tensor, Error> {
         let y = match self {
             Self::Fused(operators) | Self::FusedAdditions(operators) => {
@@ -124,7 +127,7 @@ impl Fusing {
     }
 }
 
-/// A convolution with inputs for comparing fused operators with separate ones.
+/// A convolution with inputs, for comparing fused operators with separate operations.
 #[derive(Debug)]
 pub(crate) struct Sample<'a> {
     pub(crate) layer: &'a Affine,
@@ -134,7 +137,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) skip: Tensor,
 }
 
-/// A decision and its reason.
+/// A decision with the reason.
 #[derive(Debug, Clone)]
 struct Decision {
     fusing: Fusing,
@@ -142,10 +145,10 @@ struct Decision {
     description: String,
 }
 
-/// The decisions so far: weights of the same network are loaded again and again.
+/// Decisions so far: weights of the same network are loaded again and again.
 static DECISIONS: Mutex<Vec<(Architecture, Device, Precision, Decision)>> = Mutex::new(Vec::new());
 
-/// Returns how the convolutions of a network are computed on `device`. On CUDA, `samples` are compared once for each
+/// Returns the implementation of a network's convolutions on `device`. On CUDA, `samples` are compared once per
 /// network and precision; other devices compute separately.
 ///
 /// # Errors
@@ -170,15 +173,15 @@ pub(crate) fn on_device<'a>(
     Ok(fusing)
 }
 
-/// Returns a human-readable description of how convolutions are computed on `device`, with the reason where they are
-/// not fused. `None` on devices other than CUDA and before the first network was loaded.
+/// Returns a human-readable description of the convolutions on `device`, with the reason if they are not fused.
+/// `None` on devices other than CUDA and before the first network was loaded.
 pub(crate) fn description(device: Device) -> Option<String> {
     let decisions = DECISIONS.lock().unwrap_or_else(PoisonError::into_inner);
     decisions.iter().rev().find(|(_, on, ..)| *on == device).map(|(.., decision)| decision.description.clone())
 }
 
-/// The accepted difference, relative to the largest number: sums in another order, in bfloat16 rounded at other places.
-/// In float32 both may round their inputs to TF32.
+/// Returns the maximum difference, relative to the largest number, since sums have another order and bfloat16 is
+/// rounded at other places. In float32 both may round the inputs to TF32.
 fn tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 3e-3,
@@ -231,7 +234,7 @@ fn compare(fusing: Fusing, samples: &[Sample<'_>], tolerance: f64) -> Result<Res
     Ok(Ok(()))
 }
 
-/// Calls `operator` after filling the memory that its output will most likely be given with NaN.
+/// Calls `operator` after filling the memory that the output will most likely get with NaN.
 fn poisoned<T>(output: &Tensor, operator: impl FnOnce() -> T) -> Result<T, Error> {
     let rubbish = [(); 4].map(|()| output.f_full_like(f64::NAN));
     for tensor in rubbish {
@@ -240,7 +243,7 @@ fn poisoned<T>(output: &Tensor, operator: impl FnOnce() -> T) -> Result<T, Error
     Ok(operator())
 }
 
-/// The largest difference relative to the largest expected number; infinite if a number is not finite.
+/// Returns the largest difference relative to the largest expected number; infinite if a number is not finite.
 fn distance(got: &Tensor, expected: &Tensor) -> Result<f64, Error> {
     let wide = |tensor: &Tensor| tensor.f_to_kind(tch::Kind::Float);
     let (got, expected) = (wide(got)?, wide(expected)?);

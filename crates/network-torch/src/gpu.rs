@@ -1,8 +1,8 @@
 //! Reads name, compute capability and memory of a CUDA device, and measures time on it with events.
 //!
-//! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded; nothing
-//! is linked, so that one binary serves machines with and without CUDA. Every function fails with [`Error::Cuda`] where
-//! they are missing: call [`choose_device`](crate::choose_device) first, which loads them.
+//! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded;
+//! nothing is linked, so that one binary serves machines with and without CUDA. Every function fails with
+//! [`Error::Cuda`] if they are missing: call [`choose_device`](crate::choose_device) first, which loads them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -13,17 +13,17 @@ mod completion;
 
 pub(crate) use completion::Completion;
 
-/// The generation of a CUDA device, ordered by age.
+/// Generation of a CUDA device, ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
-    /// The number before the point.
+    /// Number before the point.
     pub major: u32,
-    /// The number after the point.
+    /// Number after the point.
     pub minor: u32,
 }
 
 impl ComputeCapability {
-    /// The first generation with matrix units for bfloat16 and TF32 (Ampere).
+    /// First generation with matrix units for bfloat16 and TF32 (Ampere).
     pub const AMPERE: Self = Self { major: 8, minor: 0 };
 }
 
@@ -33,12 +33,12 @@ impl std::fmt::Display for ComputeCapability {
     }
 }
 
-/// The memory of a device, shared by all processes that use it.
+/// Memory of a device, shared by all processes that use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Bytes that no process has allocated. The memory that libtorch keeps for reuse counts as allocated.
     pub free: u64,
-    /// All bytes.
+    /// All bytes of the device.
     pub total: u64,
 }
 
@@ -66,7 +66,7 @@ pub fn memory(index: usize) -> Result<Memory, Error> {
     Functions::loaded().memory(index)
 }
 
-/// A point in the sequence of operations of a CUDA device, for measuring the time between two of them on the device.
+/// A point in the operation sequence of a CUDA device, for measuring the time between two points on the device.
 #[derive(Debug)]
 pub struct Event {
     event: *mut c_void,
@@ -83,8 +83,7 @@ impl Event {
         Functions::loaded().event(index)
     }
 
-    /// Records the event behind all operations that were submitted to the default stream, the one that libtorch uses.
-    /// Does not wait.
+    /// Records the event after all operations submitted to the default stream, which libtorch uses. Does not wait.
     ///
     /// # Errors
     /// [`Error::Cuda`] if an earlier operation of the device failed.
@@ -101,10 +100,10 @@ impl Event {
         })
     }
 
-    /// Waits until the device has passed the event, and for nothing that was submitted after it.
+    /// Waits until the device has passed the event, but not for operations submitted after it.
     ///
     /// # Errors
-    /// [`Error::Cuda`] if it was not recorded, or an operation of the device failed.
+    /// [`Error::Cuda`] if the event was not recorded, or an operation of the device failed.
     pub fn wait(&self) -> Result<(), Error> {
         let call = "cudaEventSynchronize";
         // SAFETY: the signature of the CUDA runtime; the event is alive.
@@ -147,7 +146,7 @@ impl Drop for Event {
     }
 }
 
-/// The C functions of the CUDA runtime and driver, found by name.
+/// C functions of the CUDA runtime and driver, found by name.
 #[derive(Debug, Clone, Copy)]
 struct Functions {
     lookup: fn(&CStr) -> Option<NonNull<c_void>>,
@@ -157,7 +156,7 @@ struct Functions {
 const CAPABILITY_ATTRIBUTES: [c_int; 2] = [75, 76];
 
 impl Functions {
-    /// The functions of the libraries in this process.
+    /// Returns the functions of the libraries in this process.
     fn loaded() -> Self {
         Self { lookup: in_this_process }
     }
@@ -187,7 +186,7 @@ impl Functions {
         let call = "cuDeviceGetName";
         let device = ordinal(call, index)?;
         let mut name = [0_u8; 256];
-        // SAFETY: the signatures of the CUDA driver, which numbers devices as the runtime does. The handle is written
+        // SAFETY: the signatures of the CUDA driver, which numbers devices like the runtime. The handle is written
         // before it is read, and the name is written within the given length.
         let code = unsafe {
             let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int =
@@ -238,7 +237,7 @@ impl Functions {
         Ok(Event { event, device, functions: self })
     }
 
-    /// Runs `work` with `device` as the current one of this thread, and makes the earlier one current again.
+    /// Runs `work` with `device` as the current device of this thread, and then restores the previous device.
     fn on(self, device: c_int, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let (get, set) = ("cudaGetDevice", "cudaSetDevice");
         // SAFETY: the signatures of the CUDA runtime; the current device is written before it is read.
@@ -282,7 +281,7 @@ fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
     unsafe {
         let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
         global.or_else(|| {
-            // Where the libraries were loaded by another library for itself only.
+            // If another library loaded the libraries for itself only.
             [c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
                 let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
                 if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
@@ -303,13 +302,13 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The current device of the stand-in, and the number of events that exist.
+        /// Current device of the stand-in, and number of existing events.
         static CURRENT: Cell<c_int> = const { Cell::new(0) };
         static EVENTS: Cell<i64> = const { Cell::new(0) };
         static RECORDED: Cell<c_int> = const { Cell::new(-1) };
     }
 
-    /// The error of the stand-in for a device that it does not have.
+    /// Error of the stand-in for a device that does not exist.
     const INVALID_DEVICE: c_int = 101;
 
     unsafe extern "C" fn get_attribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
@@ -359,7 +358,7 @@ mod tests {
     unsafe extern "C" fn driver_name(name: *mut c_char, len: c_int, handle: c_int) -> c_int {
         let text = if handle == 41 { c"GPU one" } else { c"GPU zero" };
         assert!(len > 9);
-        // SAFETY: the text with its final zero is shorter than the buffer.
+        // SAFETY: the text with the final zero is shorter than the buffer.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), name, text.to_bytes_with_nul().len()) };
         0
     }

@@ -26,15 +26,15 @@ use crate::{
 };
 use inference::Precision;
 
-/// The actions of a step that only fills a batch.
+/// Action of the steps that only fill a batch.
 const ANY_ACTION: i64 = 0;
 
-/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with its pool of latent states on the
-/// device: batch norms folded, no gradients. Its latent states are in the precision of the passes.
+/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with a pool of latent states on the
+/// device: batch norms folded, no gradients. Latent states are in the precision of the passes.
 ///
-/// Belongs to one thread at a time. A call transfers observations or the indices of slots and actions to the device,
-/// and `[B, A + 2]` numbers from it: policy logits, values and rewards, if there are any; of afterstates, `[B, M + 1]`:
-/// logits of the chance codes and values.
+/// Belongs to one thread at a time. A call transfers observations, or slot and action indices, to the device, and
+/// `[B, A + 2]` numbers from it: policy logits, values and, if the network has them, rewards. For afterstates the
+/// numbers are `[B, M + 1]`: logits of the chance codes and values.
 #[derive(Debug)]
 pub struct LibtorchLatent {
     folded: Folded,
@@ -43,24 +43,24 @@ pub struct LibtorchLatent {
     attributes: Attributes,
     shape: ObservationShape,
     actions: usize,
-    /// M: the number of chance codes; 0 without chance.
+    /// M: number of chance codes; 0 without chance.
     codes: usize,
-    /// Whether it takes steps; an AlphaZero network does not.
+    /// Whether the network takes steps; an AlphaZero network does not.
     has_dynamics: bool,
-    /// The most rows that are run through the network at once.
+    /// Maximum rows run through the network at once.
     chunk: usize,
     /// Whether batches are filled up to a few sizes, for which kernels are set up once.
     pads: bool,
-    /// The latent states, `[slots, N]`.
+    /// Latent states, `[slots, N]`.
     pool: Tensor,
-    /// The memories behind them, of a network that predicts value prefixes.
+    /// Memories of the latent states, in a network with value prefixes.
     prefixes: Option<Prefixes>,
     slots: usize,
-    /// `[B, A + 2]`, `[B, A + 1]` without rewards or, of afterstates, `[B, M + 1]` of the newest chunk.
+    /// `[B, A + 2]`, `[B, A + 1]` without rewards or, for afterstates, `[B, M + 1]` of the latest chunk.
     outputs: Vec<f32>,
 }
 
-/// The kinds of networks. Latent states are rows `[B, N]`.
+/// Kinds of networks. Latent states are rows `[B, N]`.
 #[derive(Debug)]
 enum Folded {
     Dense(Dense),
@@ -69,7 +69,7 @@ enum Folded {
 }
 
 impl Folded {
-    /// N: the size of a latent state.
+    /// Returns N, the size of a latent state.
     fn state_size(&self) -> usize {
         match self {
             Self::Dense(dense) => dense.state_size(),
@@ -78,7 +78,7 @@ impl Folded {
         }
     }
 
-    /// Observations `[B, C, H, W]` to latent states.
+    /// Maps observations `[B, C, H, W]` to latent states.
     fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         rescale(&match self {
             Self::Dense(dense) => dense.represent(observations)?,
@@ -87,7 +87,7 @@ impl Folded {
         })
     }
 
-    /// Latent states and actions `[B]`, int64, or afterstates and chance codes, to the next latent states.
+    /// Maps latent states and actions `[B]`, int64, or afterstates and chance codes, to the next latent states.
     fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         rescale(&match self {
             Self::Dense(dense) => dense.next(states, actions)?,
@@ -96,7 +96,7 @@ impl Folded {
         })
     }
 
-    /// Latent states and actions `[B]`, int64, to afterstates.
+    /// Maps latent states and actions `[B]`, int64, to afterstates.
     fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         match self {
             Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
@@ -105,7 +105,7 @@ impl Folded {
         }
     }
 
-    /// Afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
+    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
     fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
         match self {
             Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
@@ -114,8 +114,8 @@ impl Folded {
         }
     }
 
-    /// Latent states to policy logits, values and rewards, `[B, A + 2]`, float32; with `remember`, to value prefixes
-    /// instead of rewards.
+    /// Maps latent states to policy logits, values and rewards, `[B, A + 2]`, float32; with `remember`, to value
+    /// prefixes instead of rewards.
     fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
         match self {
             Self::Dense(dense) => dense.predict(states, remember),
@@ -130,8 +130,8 @@ impl LibtorchLatent {
     /// Builds the network of `architecture` from the bytes of a published version.
     ///
     /// # Errors
-    /// Fails if the bytes are not exactly those of such a network, if it is not of MuZero, or if the device fails; the
-    /// error names the tensor.
+    /// Fails if the bytes do not match the architecture exactly, if it is no MuZero architecture, or if the device
+    /// fails; the error names the tensor.
     pub fn new(
         architecture: &Architecture,
         version: WeightsVersion,
@@ -144,10 +144,11 @@ impl LibtorchLatent {
         Self::from_network(&Network::from_safetensors(architecture, bytes, device)?, version, precision)
     }
 
-    /// Copies `network` as it is now.
+    /// Copies the current weights of `network`.
     ///
     /// # Errors
-    /// [`training::Error::Network`] for a network of AlphaZero, [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Network`] for an AlphaZero network of wins, draws and losses, [`Error::Libtorch`] if the
+    /// device fails.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let (device, architecture) = (network.device(), network.architecture());
@@ -186,13 +187,13 @@ impl LibtorchLatent {
         })
     }
 
-    /// N: the numbers of a latent state.
+    /// Returns N, the numbers of a latent state.
     #[must_use]
     pub fn state_size(&self) -> usize {
         self.folded.state_size()
     }
 
-    /// The numbers of reserved slots on the device.
+    /// Returns the indices of reserved slots on the device.
     fn indices(&self, slots: &[Slot]) -> Result<Tensor, Error> {
         slots.iter().for_each(|slot| self.check(*slot));
         let numbers: Vec<i64> = slots.iter().map(|slot| i64::from(slot.0)).collect();
@@ -211,12 +212,12 @@ impl LibtorchLatent {
         self.prefixes.as_mut().map_or(Ok(()), |prefixes| prefixes.grow(slots))
     }
 
-    /// The number of rows to compute for a chunk of `rows`.
+    /// Returns the number of rows to compute for a chunk of `rows`.
     fn filled(&self, rows: usize) -> usize {
         if self.pads { padded(rows) } else { rows }
     }
 
-    /// Copies observations `[B, C, H, W]` to the device and writes their states to the slots in `to`.
+    /// Copies observations `[B, C, H, W]` to the device and writes the states to the slots in `to`.
     fn compute_initial(&mut self, observations: &[f32], to: &[Slot]) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let ObservationShape { planes, height, width } = self.shape;
@@ -238,7 +239,7 @@ impl LibtorchLatent {
         self.keep(&states, &answers, &to)
     }
 
-    /// Takes steps from slot to slot, to states or to afterstates.
+    /// Takes steps between slots, to states or to afterstates.
     fn compute_steps(&mut self, steps: &[Unroll], kind: Step) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let (rows, any) = (self.filled(steps.len()), steps[0].from);
@@ -272,7 +273,7 @@ impl LibtorchLatent {
         self.keep(&states, &answers, &to)
     }
 
-    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]`, or
+    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads the answers `[rows, A + 2]`,
     /// `[rows, A + 1]` without rewards, or `[rows, M + 1]`; rows from B on only fill the batch.
     fn keep(&mut self, states: &Tensor, answers: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
@@ -381,7 +382,7 @@ impl LatentModel for LibtorchLatent {
     }
 }
 
-/// The end of a step.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// A latent state: by an action, or by a chance code from an afterstate.
@@ -390,7 +391,7 @@ enum Step {
     ToAfterstate,
 }
 
-/// Locks a device that takes work of one thread at a time, until its results have been read.
+/// Locks a device that takes work of one thread at a time, until the results have been read.
 fn alone_on(device: Device) -> Option<MutexGuard<'static, ()>> {
     static BUSY: Mutex<()> = Mutex::new(());
     let is_exclusive = DeviceRules::of(device).submitting_threads == SubmittingThreads::One;

@@ -1,7 +1,7 @@
-//! Layers that training and the folded form of a network share.
+//! Layers shared by training and the folded form of a network.
 //!
-//! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
-//! numbers per channel and turn these into terms that are the same in every cell.
+//! Global pooling and squeeze-and-excitation let a block see the whole board: both squeeze feature maps to numbers
+//! per channel and turn these into terms that are the same in every cell.
 
 use ::network::{Activation, GROUP_CHANNELS, NORM_EPSILON, NormKind};
 use tch::{Device, Kind, Tensor};
@@ -10,54 +10,55 @@ use tch::{Device, Kind, Tensor};
 use crate::tests::recorder::{self, Operation};
 use crate::{Error, MemoryFormat};
 
-/// Share of the newest batch in the running statistics.
+/// Share of the latest batch in the running statistics.
 pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 
-/// The statistics that batch norms use.
+/// Statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The statistics of the batch, which also update the running ones.
+    /// Batch statistics, which also update the running statistics.
     Training,
-    /// The statistics of the batch, whose first pass has updated the running ones.
+    /// Batch statistics in a repeated pass, after the first pass has updated the running statistics.
     TrainingAgain,
     /// The running statistics.
     Evaluation,
 }
 
-/// A weight and its bias.
+/// A weight with bias.
 #[derive(Debug)]
 pub(crate) struct Affine {
     /// `[out, in, height, width]` of a convolution, `[out, in]` of a matrix.
     pub(crate) weight: Tensor,
     /// `[out]`.
     pub(crate) bias: Tensor,
-    /// The weight in a lower precision, beside which a check computes (see [`beside`]).
+    /// The weight in a lower precision, for a parallel product in a layer check (see [`beside`]).
     pub(crate) shadow: Option<Tensor>,
 }
 
 impl Affine {
-    /// A weight and its bias.
+    /// Creates an affine layer without a shadow.
     pub(crate) fn new(weight: Tensor, bias: Tensor) -> Self {
         Self { weight, bias, shadow: None }
     }
 
-    /// Converts both to `kind`; gradients flow back through the cast.
+    /// Converts weight and bias to `kind`; gradients flow back through the cast.
     pub(crate) fn cast(self, kind: Kind) -> Result<Self, Error> {
         let Self { weight, bias, shadow } = self;
         Ok(Self { weight: weight.f_to_kind(kind)?, bias: bias.f_to_kind(kind)?, shadow })
     }
 
-    /// Both on another device, without a weight in a lower precision.
+    /// Moves weight and bias to another device, without the shadow.
     pub(crate) fn moved_to(&self, device: Device) -> Result<Self, Error> {
         Ok(Self::new(self.weight.f_to_device(device)?, self.bias.f_to_device(device)?))
     }
 
-    /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
+    /// Applies a convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve(&self, x: &Tensor) -> Result<Tensor, Error> {
         convolve(x, &self.weight, Some(&self.bias))
     }
 
-    /// A matrix of the last dimension: `[…, in]` to `[…, out]` in the kind of x, the product in that of the weight.
+    /// Applies a matrix to the last dimension: `[…, in]` to `[…, out]` in the kind of x, with the product in the
+    /// weight's kind.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
         let of_product = x.f_to_kind(self.weight.f_kind()?)?;
         let y = of_product.f_linear(&self.weight, Some(&self.bias))?;
@@ -74,16 +75,17 @@ impl Affine {
     }
 }
 
-/// Adds to `y` a product of a lower precision as 0 that has its gradient: the backward pass then computes the gradient
-/// of the weights of both from the same inputs and the same gradient of the output.
+/// Adds the product `low`, in a lower precision, to `y` as 0 but with the gradient of `low`: the backward pass then
+/// computes both weight gradients from the same inputs and the same output gradient.
 ///
-/// A product out of the range of its kind gets no gradient.
+/// A product that exceeds the range of its kind gets no gradient.
 pub(crate) fn beside(y: &Tensor, low: &Tensor) -> Result<Tensor, Error> {
     let zero = low.f_sub(&low.f_detach()?)?.f_nan_to_num(0.0, 0.0, 0.0)?;
     Ok(y.f_add(&zero.f_to_kind(y.f_kind()?)?)?)
 }
 
-/// A convolution that keeps height and width: x `[B, in, H, W]`, weight `[out, in, K, K]` with odd K, bias `[out]`.
+/// Applies a convolution that keeps height and width: x `[B, in, H, W]`, weight `[out, in, K, K]` with odd K, bias
+/// `[out]`.
 pub(crate) fn convolve(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let padding = weight.size()[2] / 2;
     let y = x.f_conv2d(weight, bias, [1, 1], [padding, padding], [1, 1], 1)?;
@@ -92,7 +94,7 @@ pub(crate) fn convolve(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Re
     Ok(y)
 }
 
-/// The tensors of a batch norm, `[C]` each.
+/// Tensors of a batch norm, `[C]` each.
 #[derive(Debug)]
 pub(crate) struct Norm<'a> {
     pub(crate) scale: &'a Tensor,
@@ -102,14 +104,14 @@ pub(crate) struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// Whether each tensor begins at a multiple of 16 bytes.
+    /// Returns whether each tensor starts at a multiple of 16 bytes.
     fn is_aligned(&self) -> bool {
         let Self { scale, shift, mean, variance } = self;
         [scale, shift, mean, variance].iter().all(|tensor| tensor.data_ptr().addr().is_multiple_of(16))
     }
 }
 
-/// Batch norm of x `[B, C, H, W]` with the statistics that `mode` names.
+/// Applies batch norm to x `[B, C, H, W]`, with the statistics of `mode`.
 pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
     if norm.is_aligned() { normalise_as_is(x, norm, mode) } else { normalise_aligned(x, norm, mode) }
 }
@@ -133,11 +135,11 @@ fn normalise_as_is(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Er
     Ok(y)
 }
 
-/// [`normalise`] from copies of the tensors of the norm, which begin where libtorch allocates.
+/// Applies [`normalise`] with copies of the norm's tensors, which start at libtorch's alignment.
 ///
-/// The tensors are parts of flat buffers. The kernels of cuDNN for channels-last activations read four of their numbers
-/// at a time and fail with `misaligned address` at any other place (libtorch 2.11, float32, seen on an H200). Other
-/// devices do not need the copies, which cost them next to nothing.
+/// The tensors are parts of flat buffers. The cuDNN kernels for channels-last activations read four numbers at a time
+/// from them and fail with `misaligned address` at any other place (libtorch 2.11, float32, seen on an H200). Other
+/// devices do not need the copies, which cost next to nothing there.
 fn normalise_aligned(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
     // Gradients flow back through the copies of scale and shift.
     let (scale, shift) = (norm.scale.f_alias_copy()?, norm.shift.f_alias_copy()?);
@@ -145,20 +147,20 @@ fn normalise_aligned(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, 
     let copies = Norm { scale: &scale, shift: &shift, mean: &mean, variance: &variance };
     let y = normalise_as_is(x, &copies, mode)?;
     if mode == Mode::Training {
-        // Other norms of the same buffer have saved their statistics for the backward pass, which refuses tensors that
-        // have changed since; written without a new version, these parts of the buffer do not count as theirs.
+        // Other norms of the same buffer have saved statistics for the backward pass, which refuses tensors that have
+        // changed since. Writing without a new version does not mark the other parts of the buffer as changed.
         norm.mean.f_data()?.f_copy_(&mean)?;
         norm.variance.f_data()?.f_copy_(&variance)?;
     }
     Ok(y)
 }
 
-/// A norm of single positions behind one convolution or several side by side, of as many channels each.
+/// A norm of single positions after one convolution, or after several of equal size side by side.
 #[derive(Debug)]
 pub(crate) struct PositionNorm {
     /// [`NormKind::Layer`] or [`NormKind::Group`].
     pub(crate) kind: NormKind,
-    /// The number of convolutions.
+    /// Number of convolutions.
     pub(crate) convolutions: i64,
     /// `[C]`.
     pub(crate) scale: Tensor,
@@ -167,9 +169,9 @@ pub(crate) struct PositionNorm {
 }
 
 impl PositionNorm {
-    /// The norm of x `[B, C, H, W]` in the kind of its parameters; the result has the kind of x and this format.
+    /// Norms x `[B, C, H, W]` in the kind of the parameters; the result has the kind of x and this format.
     ///
-    /// CUDA takes no norm of two kinds, so that x is converted.
+    /// CUDA supports no norm with two kinds, so x is converted.
     pub(crate) fn normalise(&self, x: &Tensor, format: MemoryFormat) -> Result<Tensor, Error> {
         let Self { kind, convolutions, scale, shift } = self;
         let wide = x.f_to_kind(scale.f_kind()?)?;
@@ -196,7 +198,7 @@ impl PositionNorm {
     }
 }
 
-/// Layer norm over the last dimension of x `[…, C]` in the kind of `scale` and `shift`, `[C]` each.
+/// Applies layer norm to the last dimension of x `[…, C]`, in the kind of `scale` and `shift`, `[C]` each.
 pub(crate) fn layer_norm(x: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor, Error> {
     let x = x.f_to_kind(scale.f_kind()?)?;
     Ok(x.f_layer_norm(scale.size().as_slice(), Some(scale), Some(shift), NORM_EPSILON, true)?)
@@ -213,7 +215,7 @@ pub(crate) fn activate(mut x: Tensor, activation: Activation) -> Result<Tensor, 
     }
 }
 
-/// An activation of every number of `x`.
+/// Returns an activation of every number of `x`.
 pub(crate) fn activated(x: &Tensor, activation: Activation) -> Result<Tensor, Error> {
     Ok(match activation {
         Activation::Relu => x.f_relu()?,
@@ -223,14 +225,14 @@ pub(crate) fn activated(x: &Tensor, activation: Activation) -> Result<Tensor, Er
     })
 }
 
-/// The spatial dimensions of `[B, C, H, W]`.
+/// Spatial dimensions of `[B, C, H, W]`.
 const CELLS: &[i64] = &[2, 3];
 
-/// Global pooling (Wu 2019, section 3.3) between the first convolution of a block and its activation f.
+/// Applies global pooling (Wu 2019, section 3.3) between the first convolution of a block and the activation f.
 ///
-/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = f(y[:G])`, and the others are shifted by the result:
-/// `y[G:] + W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W `[C − G, 2G]`
-/// and b `[C − G]`.
+/// The first G channels of `y` `[B, C, H, W]` are pooled, `p = f(y[:G])`, and the remaining channels are shifted by
+/// the result: `y[G:] + W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W
+/// `[C − G, 2G]` and b `[C − G]`.
 pub(crate) fn pool(y: Tensor, pooling: &Affine, activation: Activation) -> Result<Tensor, Error> {
     let (shifted, features) = pooling.weight.size2()?;
     let pooled = features / 2;
@@ -243,11 +245,11 @@ pub(crate) fn pool(y: Tensor, pooling: &Affine, activation: Activation) -> Resul
         let _ = others.f_add_(&in_every_cell(&shift)?)?;
         return Ok(y);
     }
-    // The gradient of any other activation reads its input, which must not change.
+    // The gradient of any other activation reads the input, which must not change.
     Ok(Tensor::f_cat(&[first, others.f_add(&in_every_cell(&shift)?)?], 1)?)
 }
 
-/// The matrices of a squeeze-and-excitation.
+/// Matrices of a squeeze-and-excitation.
 #[derive(Debug)]
 pub(crate) struct Excitation {
     /// W₁ `[S, C]` and b₁ `[S]`.
@@ -257,8 +259,8 @@ pub(crate) struct Excitation {
 }
 
 impl Excitation {
-    /// Squeeze-and-excitation (Hu et al. 2018), with the additional bias of Leela Chess Zero, after the second
-    /// convolution of a block: `[B, C, H, W]` to `[B, C, H, W]`.
+    /// Applies squeeze-and-excitation (Hu et al. 2018), with the additional bias of Leela Chess Zero, after the
+    /// second convolution of a block: `[B, C, H, W]` to `[B, C, H, W]`.
     ///
     /// `s = mean of z over the cells`, `t = W₂ relu(W₁ s + b₁) + b₂`, `sigmoid(t[:C]) · z + t[C:]` in every cell.
     pub(crate) fn excite(&self, z: &Tensor) -> Result<Tensor, Error> {
@@ -274,7 +276,7 @@ impl Excitation {
     }
 }
 
-/// `[B, C]` as `[B, C, 1, 1]`, which broadcasts over the board.
+/// Views `[B, C]` as `[B, C, 1, 1]`, which broadcasts over the board.
 fn in_every_cell(by_channel: &Tensor) -> Result<Tensor, Error> {
     Ok(by_channel.f_unsqueeze(-1)?.f_unsqueeze(-1)?)
 }
@@ -283,11 +285,11 @@ fn in_every_cell(by_channel: &Tensor) -> Result<Tensor, Error> {
 mod tests {
     use super::*;
 
-    /// A function that normalises.
+    /// A batch-norm function.
     type Normalise = fn(&Tensor, &Norm<'_>, Mode) -> Result<Tensor, Error>;
 
-    /// Output, running statistics and the gradients of scales and shifts after two batch norms, one after the other, of
-    /// tensors in one buffer that begin behind a multiple of four numbers.
+    /// Returns output, running statistics, and gradients of scales and shifts after two consecutive batch norms. The
+    /// tensors are in one buffer and start after a multiple of four numbers.
     fn normalised([first, second]: [Normalise; 2], mode: Mode) -> Vec<Tensor> {
         tch::manual_seed(5);
         let x = Tensor::randn([3, 4, 2, 5], (Kind::Float, Device::Cpu));

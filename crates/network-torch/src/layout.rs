@@ -12,10 +12,10 @@ pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, t
 }
 
 impl MemoryFormat {
-    /// Returns a tensor `[B, C, H, W]` in this format, without a copy if it is in it. Gradients flow back.
+    /// Returns a tensor `[B, C, H, W]` in this format, without a copy if it already is. Gradients flow back.
     ///
-    /// Rejected alternative: libtorch's `contiguous` keeps the strides of dimensions of size 1, by which convolutions
-    /// take a tensor for channels last and compute everything after it in that format.
+    /// Rejected alternative: libtorch's `contiguous` keeps the strides of dimensions of size 1. Convolutions then
+    /// take the tensor for channels last, and everything after them is computed in that format.
     pub(crate) fn arrange(self, tensor: &tch::Tensor) -> Result<tch::Tensor, Error> {
         let (_, channels, height, width) = tensor.size4()?;
         let channels_last = (height * width * channels, 1, width * channels, channels);
@@ -35,7 +35,7 @@ impl MemoryFormat {
         })
     }
 
-    /// Returns a matrix `[out, cells · channels]` with its columns in the order of [`flatten`](Self::flatten).
+    /// Returns a matrix `[out, cells · channels]` with columns in the order of [`flatten`](Self::flatten).
     pub(crate) fn columns(self, matrix: &tch::Tensor, channels: usize) -> Result<tch::Tensor, Error> {
         let (rows, channels) = (matrix.size()[0], i64::try_from(channels).expect("channels are few"));
         Ok(match self {

@@ -1,12 +1,12 @@
 //! Trains and evaluates networks with libtorch.
 //!
-//! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
-//! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
-//! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
-//! batches of [`Examples`](training::Examples) with [`TrainerSettings`](training::TrainerSettings); a
-//! [`LibtorchEvaluator`] evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a
-//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks,
-//! which measure the time themselves.
+//! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights
+//! are passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
+//! and [`DeviceRules`] state its limits. A [`Network`] holds parameters on a [`Device`]. A [`Trainer`] trains a
+//! network on batches of [`Examples`](training::Examples) with [`TrainerSettings`](training::TrainerSettings). A
+//! [`LibtorchEvaluator`] evaluates with a network in a [`Precision`], [`Libtorch`] shares it between threads, and a
+//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks
+//! that do their own timing.
 
 mod attention;
 mod batch_sizes;

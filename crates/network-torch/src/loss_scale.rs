@@ -1,11 +1,11 @@
-//! The scale of the loss on the device, which alone knows whether a queued step is applied.
+//! Loss scale on the device, which alone knows whether a queued step is applied.
 
 use tch::{Device, Tensor};
 use training::{LossScale, Precision};
 
 use crate::{Error, network};
 
-/// A [`LossScale`] as tensors of float32; its rules are those of that type.
+/// A [`LossScale`] as float32 tensors, with the same rules.
 #[derive(Debug)]
 pub(crate) struct ScaleOnDevice {
     /// `[1]`.
@@ -15,18 +15,18 @@ pub(crate) struct ScaleOnDevice {
 }
 
 impl ScaleOnDevice {
-    /// Copies a scale to a device.
+    /// Copies a loss scale to a device.
     pub(crate) fn new(scale: LossScale, device: Device) -> Result<Self, Error> {
         let number = |number: f32| network::upload(&[number], device);
         Ok(Self { factor: number(scale.factor)?, good_steps: number(scale.good_steps as f32)? })
     }
 
-    /// The factor, a scalar.
+    /// Returns the factor as a scalar.
     pub(crate) fn factor(&self) -> Result<Tensor, Error> {
         Ok(self.factor.f_select(0, 0)?)
     }
 
-    /// Takes note of a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
+    /// Updates the scale after a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
     pub(crate) fn update(&mut self, is_applied: &Tensor, finite_losses: &Tensor) -> Result<(), Error> {
         let Self { factor, good_steps } = self;
         let zero = good_steps.f_zeros_like()?;
@@ -43,24 +43,24 @@ impl ScaleOnDevice {
         Ok(())
     }
 
-    /// The tensors, to be copied.
+    /// Returns the tensors, for copying.
     pub(crate) fn tensors_mut(&mut self) -> [&mut Tensor; 2] {
         [&mut self.factor, &mut self.good_steps]
     }
 
-    /// The same tensors; updates replace them and do not write to them.
+    /// Returns the same tensors; updates replace them and do not write to them.
     pub(crate) fn shallow_clone(&self) -> Self {
         Self { factor: self.factor.shallow_clone(), good_steps: self.good_steps.shallow_clone() }
     }
 
-    /// Reads the scale.
+    /// Reads the scale from the device.
     pub(crate) fn download(&self) -> Result<LossScale, Error> {
         let number = |tensor: &Tensor| network::download(tensor).map(|numbers| numbers[0]);
         Ok(LossScale { factor: number(&self.factor)?, good_steps: number(&self.good_steps)? as u32 })
     }
 }
 
-/// The scale of the loss in a precision: `scale`, or that of a new training; `None` if the precision needs none.
+/// Returns the loss scale in a precision: `scale`, or the initial one; `None` if the precision needs none.
 pub(crate) fn scale_of(
     precision: Precision,
     scale: Option<LossScale>,
@@ -72,7 +72,7 @@ pub(crate) fn scale_of(
     }
 }
 
-/// A loss times its scale.
+/// Returns the loss times the scale.
 pub(crate) fn scaled(loss: &Tensor, scale: Option<&ScaleOnDevice>) -> Result<Tensor, Error> {
     match scale {
         Some(scale) => Ok(loss.f_mul(&scale.factor()?)?),
@@ -86,12 +86,12 @@ mod tests {
 
     use super::*;
 
-    /// A truth value `[1]`.
+    /// Returns a truth value `[1]`.
     fn truth(value: bool) -> Tensor {
         Tensor::full([1], i64::from(value), (Kind::Bool, Device::Cpu))
     }
 
-    /// The scales after steps of (finite losses, finite gradient), on the device and by the rules.
+    /// Returns the scale after steps of (finite losses, finite gradient), checked on the device against the rules.
     fn agree(start: LossScale, steps: &[[bool; 2]]) -> LossScale {
         let mut device = ScaleOnDevice::new(start, Device::Cpu).unwrap();
         let mut expected = start;

@@ -2,14 +2,13 @@ use tch::{Kind, Tensor};
 
 use crate::{Error, tower::Logits};
 
-/// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
+/// Logit of an illegal action: the prior is exactly zero, and zero times the log prior is zero and not NaN.
 const ILLEGAL: f64 = -1e9;
 
-/// The targets of a batch, or of some of its rows, on the device.
+/// Targets of a batch, or a range of rows, on the device.
 #[derive(Debug)]
 pub(crate) struct Targets {
-    /// The rows that means are taken over: those of the whole batch, so that the losses and gradients of its parts add
-    /// up to its own.
+    /// Denominator of means: all rows of the batch, so that losses and gradients of parts add up to the whole.
     pub(crate) positions: i64,
     /// `max(1, Σᵢ wᵢ)` over the whole batch.
     pub(crate) policy_weight: Tensor,
@@ -21,12 +20,12 @@ pub(crate) struct Targets {
     pub(crate) wdl: Tensor,
     /// `[B]`.
     pub(crate) policy_weights: Tensor,
-    /// `[B]`; `None` where all rows count alike.
+    /// `[B]`; `None` if all rows have equal importance.
     pub(crate) importance: Option<Tensor>,
 }
 
 impl Targets {
-    /// Rows `start..start + len` as a part of the same batch.
+    /// Returns the rows `start..start + len` as a part of the same batch.
     pub(crate) fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
         let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
         Ok(Self {
@@ -41,12 +40,12 @@ impl Targets {
     }
 }
 
-/// The sum of policy weights that a policy loss is divided by.
+/// Returns the sum of policy weights, at least 1, by which a policy loss is divided.
 pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     Ok(policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?)
 }
 
-/// Losses as scalars that are still on the device.
+/// Losses as scalars on the device.
 #[derive(Debug)]
 pub(crate) struct LossTensors {
     pub(crate) total: Tensor,
@@ -57,13 +56,13 @@ pub(crate) struct LossTensors {
     pub(crate) chance: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
-    /// `[B]`: the distance of the value for the player to move from its target; only with importance. A value of
-    /// AlphaZero is win minus loss.
+    /// `[B]`: distance of the value for the player to move from the target; only with importance. An AlphaZero value
+    /// is win minus loss.
     pub(crate) value_errors: Option<Tensor>,
 }
 
 impl LossTensors {
-    /// The losses of this part of a batch and the next one together.
+    /// Returns the losses of this part of a batch and the next one together.
     pub(crate) fn join(&self, next: &Self) -> Result<Self, Error> {
         let sum = |a: &Tensor, b: &Tensor| Ok::<_, Error>(a.f_detach()?.f_add(&b.f_detach()?)?);
         let rows = |a: &Tensor, b: &Tensor| Tensor::f_cat(&[a, b], 0);
@@ -84,8 +83,8 @@ impl LossTensors {
     }
 }
 
-/// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1
-/// without; `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
+/// Returns `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the
+/// importance, 1 without, and `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
 pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
     let rows = |cross: Tensor| cross.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>);
     let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
@@ -108,7 +107,7 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
 }
 
-/// Rows `[B]`, each weighted by its importance.
+/// Weights rows `[B]` by importance.
 fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
     Ok(match &targets.importance {
         Some(importance) => rows.f_mul(importance)?,
@@ -116,7 +115,7 @@ fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
     })
 }
 
-/// Returns the distance of win − loss from its target for each row, `[B]`, from 0 to 2.
+/// Returns the distance of win − loss from the target for each row, `[B]`, from 0 to 2.
 fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
     let apart = log_values.f_exp()?.f_sub(wdl)?;
     Ok(apart.f_select(-1, 0)?.f_sub(&apart.f_select(-1, 2)?)?.f_abs()?)
@@ -129,7 +128,7 @@ mod tests {
     use super::{Targets, losses, policy_weight};
     use crate::tower::Logits;
 
-    /// Two positions with three actions; the second has no policy target, the first may not play action 2.
+    /// Two positions with three actions; the second has no policy target, and action 2 is illegal in the first.
     fn example() -> (Logits, Targets) {
         let logits = Logits {
             policy: Tensor::from_slice(&[0.0_f32, 1.0, 9.0, 5.0, -5.0, 0.0]).view([2, 3]),
@@ -187,7 +186,7 @@ mod tests {
         close(&losses(&logits, &targets, 0.5).unwrap().total, policy + 0.5 * weighted_alike(e));
     }
 
-    /// The value loss of the example where both rows count alike.
+    /// Returns the value loss of the example with equal importance.
     fn weighted_alike(e: f64) -> f64 {
         -((e * e / (e * e + 2.0)).ln() + (1.0 / (2.0 + e)).ln()) / 2.0
     }

@@ -4,13 +4,14 @@ use weights::Architecture;
 
 use crate::Network;
 
-/// Activations of a block: the outputs of both convolutions and of what follows each.
+/// Activations per block: the outputs of both convolutions, and of the operations after each.
 const OF_BLOCK: usize = 4;
 
-/// An estimate of the memory of training steps of `batch` positions of a board, unrolled over `unroll_steps` steps.
+/// Estimates the memory of training steps on one board, with `batch` positions and `unroll_steps` unroll steps.
 ///
-/// The state is exact. Activations are those that libtorch keeps for the backward pass, the output of each convolution
-/// and of its norm, and once more as many of one layer for gradients; what an operator needs while it runs is unknown.
+/// The state is exact. Activations are the tensors that libtorch keeps for the backward pass, the output of each
+/// convolution and norm, plus the activations of one more layer for gradients; the scratch memory of running
+/// operators is unknown.
 pub(crate) fn memory(
     network: &Network,
     board: &Architecture,
@@ -28,14 +29,14 @@ pub(crate) fn memory(
     Memory { packed_weights: lowered, activations: positions * numbers * bytes, ..state }
 }
 
-/// The numbers of a position that are kept at the same time.
+/// Returns the numbers of a position that are kept at the same time.
 fn activations(layers: &ModelLayers, architecture: &Architecture, recompute: Recompute, unroll_steps: usize) -> usize {
     let cells = architecture.height * architecture.width;
     let of_layer = |layer: &Layer| match layer.kind {
         LayerKind::Convolution { .. } => 2 * cells * layer.outputs,
         LayerKind::PreNormed => cells * (layer.inputs + 2 * layer.outputs),
         LayerKind::Pointwise => 2 * cells * layer.outputs,
-        // The scores of pairs of cells, and their shares.
+        // Scores of pairs of cells, and shares.
         LayerKind::Offsets => 2 * cells * cells * layer.outputs,
         LayerKind::Linear | LayerKind::Dense => 2 * layer.outputs,
     };
@@ -92,7 +93,7 @@ mod tests {
         let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
         let of = |settings: TrainerSettings| memory(&network, &architecture, &settings, [256, 0]).activations;
         let all = of(TrainerSettings::default());
-        // The z and the y of each convolution of stem, blocks and heads, a few numbers, and four for gradients.
+        // z and y of each convolution in stem, blocks and heads, a few numbers, and four for gradients.
         let plane = 256 * 81 * 4;
         assert!(all > plane * 32 * (2 + 4 * 34) && all < plane * 32 * (2 + 4 * 34 + 4 + 8), "{all}");
         assert_eq!(of(TrainerSettings { micro_batch: 64, ..TrainerSettings::default() }), all / 4);

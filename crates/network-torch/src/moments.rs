@@ -1,5 +1,5 @@
-//! The moments of an optimiser as tensors, in the formats of [`training::moments`], whose rounding this repeats on the
-//! device: the same random numbers, and the same codes up to the rounding of float32.
+//! Moments of an optimiser as tensors, in the formats of [`training::moments`], with the same rounding repeated on
+//! the device: the same random numbers, and the same codes up to float32 rounding.
 
 use tch::{Device, Kind, Tensor};
 use training::moments::{BLOCK, MIX_FACTORS, Stored, code_values};
@@ -8,16 +8,16 @@ use training::{MomentFormat, MomentKind};
 use crate::{Error, network};
 
 const BLOCK_LEN: i64 = BLOCK as i64;
-/// The 32 bits of an unsigned number in one of 64.
+/// The 32 bits of an unsigned number within 64.
 const MASK: i64 = 0xffff_ffff;
 
-/// A moment `[P]` on a device.
+/// An optimiser moment `[P]` on a device.
 #[derive(Debug)]
 pub(crate) struct Moment {
     kind: MomentKind,
     /// Float, `BFloat16`, or `Uint8` for codes: `[P]`.
     numbers: Tensor,
-    /// Of codes: `[⌈P / BLOCK⌉]`.
+    /// Scales of 8-bit codes: `[⌈P / BLOCK⌉]`.
     scales: Option<Tensor>,
 }
 
@@ -37,7 +37,7 @@ impl Moment {
         Ok(Self { kind: moment.kind, numbers, scales })
     }
 
-    /// Copies it to the memory of the process.
+    /// Copies the moment to host memory.
     pub(crate) fn download(&self) -> Result<training::Moment, Error> {
         let on_host = self.numbers.f_detach()?.f_to_device(Device::Cpu)?;
         let len = on_host.numel();
@@ -57,7 +57,7 @@ impl Moment {
         Ok(training::Moment { kind: self.kind, stored })
     }
 
-    /// The same tensors.
+    /// Returns the same tensors.
     pub(crate) fn shallow_clone(&self) -> Self {
         Self {
             kind: self.kind,
@@ -66,22 +66,22 @@ impl Moment {
         }
     }
 
-    /// Its tensors.
+    /// Returns the tensors for modification.
     pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         std::iter::once(&mut self.numbers).chain(&mut self.scales)
     }
 
-    /// The device that holds it.
+    /// Returns the device of the moment.
     pub(crate) fn device(&self) -> Device {
         self.numbers.device()
     }
 
-    /// The tensor itself where it is float32, which a step changes in place.
+    /// Returns the tensor itself if it is float32, for a step in place.
     pub(crate) fn floats(&self) -> Option<Tensor> {
         (self.numbers.kind() == Kind::Float).then(|| self.numbers.shallow_clone())
     }
 
-    /// The numbers from `start`, which begins a block, as float32 `[len]`.
+    /// Returns the numbers from `start`, a block boundary, as float32 `[len]`.
     pub(crate) fn read(&self, start: i64, len: i64) -> Result<Tensor, Error> {
         let numbers = self.numbers.f_narrow(0, start, len)?;
         let Some(scales) = &self.scales else { return Ok(numbers.f_to_kind(Kind::Float)?) };
@@ -90,7 +90,7 @@ impl Moment {
         Ok(if self.kind == MomentKind::Square { value.f_square()? } else { value })
     }
 
-    /// Rounds numbers `[len]` at random and stores them from `start` on, where `is_applied` `[1]`.
+    /// Rounds numbers `[len]` stochastically and stores them from `start` on, if `is_applied` `[1]`.
     pub(crate) fn write(
         &self,
         start: i64,
@@ -133,26 +133,26 @@ impl Moment {
     }
 }
 
-/// The key of the random numbers of a step and a moment, `[1]`, Int64.
+/// Random key of a step and a moment, `[1]`, Int64.
 #[derive(Debug)]
 pub(crate) struct Rounding(Tensor);
 
 impl Rounding {
-    /// [`training::moments::Rounding::stochastic`] for the step `[1]`, float32, on its device.
+    /// Returns [`training::moments::Rounding::stochastic`] for the step `[1]`, float32, on the step's device.
     pub(crate) fn stochastic(step: &Tensor, moment: usize) -> Result<Self, Error> {
         let moment = i64::try_from(moment).expect("an optimiser has few moments");
         let counter = step.f_to_kind(Kind::Int64)?.f_multiply_scalar(2_i64)?.f_add_scalar(moment)?;
         Ok(Self(mixed(&counter.f_bitwise_and(MASK)?)?))
     }
 
-    /// Random bits of `len` numbers, `[len]`, Int64.
+    /// Returns random bits for `len` numbers, `[len]`, Int64.
     fn bits(&self, start: i64, len: i64) -> Result<Tensor, Error> {
         let indices = Tensor::f_arange_start(start, start + len, (Kind::Int64, self.0.device()))?;
         mixed(&indices.f_bitwise_and(MASK)?.f_bitwise_xor_tensor(&self.0)?)
     }
 }
 
-/// The bijection of 32 bits of [`training::moments`].
+/// Applies the 32-bit bijection of [`training::moments`].
 fn mixed(x: &Tensor) -> Result<Tensor, Error> {
     let shifted = |x: &Tensor, by: i64| -> Result<Tensor, Error> {
         Ok(x.f_bitwise_xor_tensor(&x.f_bitwise_right_shift_tensor_scalar(by)?)?)
@@ -166,24 +166,24 @@ fn mixed(x: &Tensor) -> Result<Tensor, Error> {
     shifted(&x, 16)
 }
 
-/// The values of codes on a device.
+/// Returns the values of codes on a device.
 fn code_tensor(kind: MomentKind, device: Device) -> Result<Tensor, Error> {
     network::upload(code_values(kind), device)
 }
 
-/// The number of blocks of `len` numbers, of which the last may be smaller.
+/// Returns the number of blocks in `len` numbers; the last block may be smaller.
 fn blocks_of(len: i64) -> i64 {
     (len + BLOCK_LEN - 1) / BLOCK_LEN
 }
 
-/// The scale of the block of each of `len` numbers from `start` on, which begins a block.
+/// Returns the block scale of each of `len` numbers from `start` on, a block boundary.
 fn by_number(scales: &Tensor, start: i64, len: i64) -> Result<Tensor, Error> {
     let blocks = scales.f_narrow(0, start / BLOCK_LEN, blocks_of(len))?;
     let repeated = blocks.f_view([-1, 1])?.f_expand([-1, BLOCK_LEN], false)?.f_reshape([-1])?;
     Ok(repeated.f_narrow(0, 0, len)?)
 }
 
-/// A moment of zeros on a device.
+/// Creates a moment of zeros on a device.
 pub(crate) fn zeros(kind: MomentKind, format: MomentFormat, len: usize, device: Device) -> Result<Moment, Error> {
     Moment::upload(&training::Moment::zeros(kind, format, len), device)
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::{Moment, Rounding, zeros};
     use crate::network::download;
 
-    /// Numbers over some powers of ten.
+    /// Numbers over several powers of ten.
     fn numbers(kind: MomentKind, len: usize) -> Vec<f32> {
         let number = |index: usize| {
             let magnitude = 10_f32.powf(-((index * 37 % 101) as f32) / 25.0);
@@ -226,7 +226,7 @@ mod tests {
                     continue;
                 }
                 let got = moment.download().unwrap();
-                // Division and subtraction may round otherwise, which changes a code beside a drawn number.
+                // Division and subtraction may round differently, which changes a code next to a drawn number.
                 let apart = got.to_floats().iter().zip(expected.to_floats()).filter(|(got, x)| **got != *x).count();
                 assert!(apart <= 2, "{apart} of 1100 numbers of {kind:?} in {format} differ");
                 assert_eq!(download(&moment.read(512, 588).unwrap()).unwrap(), got.to_floats()[512..]);

@@ -1,5 +1,5 @@
-//! The passes of a MuZero network, or of an AlphaZero network of returns, with batch norms in place: for training, and
-//! as the reference of the folded form.
+//! Passes of a MuZero network, or an AlphaZero network of returns, with batch norms in place: for training, and as
+//! the reference for the folded form.
 
 use network::{
     ChanceLayers, ConsistencyLayers, DynamicsLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector,
@@ -15,44 +15,44 @@ use crate::{
     value_prefix,
 };
 
-/// Added to the range of a latent state when it is rescaled, so that a constant state gives zeros.
+/// Added to the range of a latent state in the rescaling, so that a constant state gives zeros.
 pub(crate) const RANGE_EPSILON: f64 = 1e-5;
 
-/// The predictions of B positions and of the K steps after each, ordered by step and then by position. Logits are
-/// float32 or of the kind of the parameters, whichever is wider.
+/// Predictions for B positions and the K steps after each, ordered by step and then by position. Logits are float32
+/// or of the parameters' kind, whichever is wider.
 #[derive(Debug)]
 pub(crate) struct Unrolled {
     /// `[(K + 1) · B, A]`.
     pub(crate) policy: Tensor,
     /// `[(K + 1) · B, 2n + 1]`.
     pub(crate) value: Tensor,
-    /// `[K · B, 2n + 1]`: of the first to the last action; with a value prefix, that of the steps up to the action.
-    /// `None` without a step.
+    /// `[K · B, 2n + 1]`: rewards of the first to the last action, or value prefixes up to each action. `None`
+    /// without a step.
     pub(crate) reward: Option<Tensor>,
-    /// What the consistency loss compares, where it is trained.
+    /// Inputs of the consistency loss, if it is trained.
     pub(crate) projections: Option<Projections>,
-    /// Of a model with chance.
+    /// Predictions of a model with chance.
     pub(crate) chance: Option<UnrolledChance>,
 }
 
-/// The predictions of the afterstates of the K actions, ordered by step and then by position, and the encodings of what
-/// chance did after them.
+/// Predictions for the afterstates of the K actions, ordered by step and then by position, and encodings of the
+/// chance events after them.
 #[derive(Debug)]
 pub(crate) struct UnrolledChance {
     /// `[K · B, 2n + 1]`.
     pub(crate) value: Tensor,
     /// Logits of the codes, `[K · B, M]`.
     pub(crate) code: Tensor,
-    /// `[K · B, M]`: the greatest names the code.
+    /// `[K · B, M]`: the index of the largest number is the code.
     pub(crate) encoding: Tensor,
 }
 
 /// Unrolls `network` from observations `[B, C, H, W]` in any format along actions `[B, K]`, whole numbers below A of
 /// any kind.
 ///
-/// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the latent state given to
-/// it. Batch norms of the heads see the states of all steps as one batch. `next_observations`, those after each action,
-/// are `[B, K, C, H, W]`: a network with chance encodes them; without them or without their heads there are no
+/// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the given latent state.
+/// Batch norms of the heads see the states of all steps as one batch. `next_observations` after each action are
+/// `[B, K, C, H, W]`: a network with chance encodes them. Without them or without consistency heads there are no
 /// projections.
 pub(crate) fn unroll(
     latent: LatentTower<'_>,
@@ -93,10 +93,10 @@ pub(crate) fn unroll(
     })
 }
 
-/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of what
-/// chance did next leads to a state.
+/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of the
+/// chance event that follows leads to a state.
 ///
-/// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where a
+/// The gradient of a state passes straight through the code to the encoding. It is scaled once per step, where a
 /// state enters the afterstate dynamics.
 fn unroll_chance(
     latent: LatentTower<'_>,
@@ -139,35 +139,35 @@ fn unroll_chance(
     })
 }
 
-/// A latent state of which only a share of the gradient flows back.
+/// Returns a latent state that passes only a share of the gradient back.
 fn entering(state: &Tensor, gradient: f64) -> Result<Tensor, Error> {
     let scaled = state.f_multiply_scalar(gradient)?;
     Ok(scaled.f_add(&state.f_detach()?.f_multiply_scalar(1.0 - gradient)?)?)
 }
 
-/// Encodings `[B, M]` less their mean over the batch.
+/// Returns encodings `[B, M]` minus the mean over the batch.
 ///
-/// Without it the commitment loss soon gives every row the same code, before a code has learnt to be of use: a code
-/// that is named once is named more and more. Training alone encodes, so no running mean is needed.
+/// Without the subtraction the commitment loss soon gives every row the same code, before a code has become useful: a
+/// code chosen once is chosen more and more often. Only training encodes, so no running mean is needed.
 fn centred(encoding: &Tensor) -> Result<Tensor, Error> {
     Ok(encoding.f_sub(&encoding.f_mean_dim([0].as_slice(), true, None::<Kind>)?)?)
 }
 
-/// The one-hot code of each encoding `[B, M]`: 1 at the greatest number. Its gradient is that of the encoding (Bengio
-/// et al. 2013), as in a VQ-VAE (van den Oord et al. 2017) whose code book is the identity.
+/// Returns the one-hot code of each encoding `[B, M]`: 1 at the largest number. The gradient goes to the encoding
+/// (Bengio et al. 2013), as in a VQ-VAE (van den Oord et al. 2017) with the identity as code book.
 fn straight_through(encoding: &Tensor) -> Result<Tensor, Error> {
     let code = one_hot(&encoding.f_detach()?.f_argmax(-1, false)?, encoding.size()[1], encoding.f_kind()?)?;
     Ok(code.f_add(encoding)?.f_sub(&encoding.f_detach()?)?)
 }
 
-/// Whole numbers `[B]` of any kind as one-hot rows `[B, count]`.
+/// Returns whole numbers `[B]` of any kind as one-hot rows `[B, count]`.
 pub(crate) fn one_hot(numbers: &Tensor, count: i64, kind: Kind) -> Result<Tensor, Error> {
     let every = Tensor::f_arange(count, (numbers.f_kind()?, numbers.device()))?;
     Ok(numbers.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(kind)?)
 }
 
-/// A network of latent states and how it is run: convolutions and matrices in `kind`, norms with parameters and
-/// statistics in their own kind.
+/// A network of latent states, and how to run it: convolutions and matrices in `kind`, norms in the kind of the norm
+/// parameters and statistics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LatentTower<'a> {
     tower: Tower<'a>,
@@ -177,13 +177,13 @@ pub(crate) struct LatentTower<'a> {
 
 impl<'a> LatentTower<'a> {
     /// # Errors
-    /// [`network::Error::Model`] for an AlphaZero network of wins, draws and losses.
+    /// [`network::Error::Model`] for an AlphaZero network that predicts win, draw and loss.
     pub(crate) fn new(network: &'a Network, kind: Kind, mode: Mode) -> Result<Self, Error> {
         let consistency = network.layers.consistency();
         Ok(Self { tower: Tower { network, kind, mode }, layers: network.layers.muzero()?, consistency })
     }
 
-    /// The layers of a step.
+    /// Returns the layers of a step.
     ///
     /// # Errors
     /// [`network::Error::Model`] for an AlphaZero network, which has none.
@@ -191,44 +191,44 @@ impl<'a> LatentTower<'a> {
         self.layers.dynamics.as_ref().ok_or_else(|| network::Error::Model { expected: "muzero" }.into())
     }
 
-    /// Observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
+    /// Maps observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
     pub(crate) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         self.rescaled(&self.trunk(&self.layers.representation, &self.input(observations)?)?)
     }
 
-    /// Observations `[B, C, H, W]` as the first layer takes them: `[B, C]` in a dense network.
+    /// Converts observations `[B, C, H, W]` for the first layer: to `[B, C]` in a dense network.
     fn input(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let observations = observations.f_to_kind(self.tower.activation_kind())?;
         let is_vector = is_vector(self.architecture());
         Ok(if is_vector { observations.f_reshape([observations.size()[0], -1])? } else { observations })
     }
 
-    /// Latent states and the actions `[B]` taken in them to the next latent states.
+    /// Maps latent states and actions `[B]` to the next latent states.
     pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
         let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
         self.transition(trunk, action.as_ref(), states, &one_hot)
     }
 
-    /// Latent states and the actions `[B]` taken in them to afterstates.
+    /// Maps latent states and actions `[B]` to afterstates.
     pub(crate) fn act(&self, chance: &ChanceLayers, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
         self.transition(&chance.afterstate, chance.action.as_ref(), states, &one_hot)
     }
 
-    /// Afterstates and one-hot chance codes `[B, M]` to the next latent states.
+    /// Maps afterstates and one-hot chance codes `[B, M]` to the next latent states.
     pub(crate) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
         let codes = codes.f_to_kind(self.tower.activation_kind())?;
         let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
         self.transition(trunk, action.as_ref(), afterstates, &codes)
     }
 
-    /// Pairs of observations `[B, 2C, H, W]` to encodings `[B, M]`.
+    /// Maps pairs of observations `[B, 2C, H, W]` to encodings `[B, M]`.
     fn encode(&self, chance: &ChanceLayers, pairs: &Tensor) -> Result<Tensor, Error> {
         self.head(&chance.encoding, &self.trunk(&chance.encoder, &self.input(pairs)?)?)
     }
 
-    /// Latent states and one-hot choices beside them to the rescaled outputs of a trunk; `planes` maps choices to
+    /// Applies a trunk to latent states and one-hot choices, and rescales the outputs; `planes` maps choices to
     /// planes.
     fn transition(
         &self,
@@ -248,7 +248,7 @@ impl<'a> LatentTower<'a> {
         self.rescaled(&self.trunk(trunk, &Tensor::f_cat(&[states, &beside], 1)?)?)
     }
 
-    /// Latent states to the logits of a head, `[B, outputs]`.
+    /// Maps latent states to the logits of a head, `[B, outputs]`.
     pub(crate) fn head(&self, head: &Head, states: &Tensor) -> Result<Tensor, Error> {
         let Head { convolution, hidden, output } = head;
         let logits = match (convolution, hidden) {
@@ -259,7 +259,7 @@ impl<'a> LatentTower<'a> {
         self.tower.widened(&logits)
     }
 
-    /// Latent states to the hidden units of a head that has some, `[B, 64]`.
+    /// Maps latent states to the hidden units of a head that has some, `[B, 64]`.
     pub(crate) fn hidden(&self, head: &Head, states: &Tensor) -> Result<Tensor, Error> {
         let hidden = head.hidden.as_ref().expect("only heads with hidden units have their units computed");
         match &head.convolution {
@@ -272,7 +272,7 @@ impl<'a> LatentTower<'a> {
         }
     }
 
-    /// The states after the first to the last of `steps` actions, ordered by step, to the logits of their value
+    /// Maps the states after the first to the last of `steps` actions, ordered by step, to the logits of value
     /// prefixes, `[K · B, 2n + 1]`.
     fn prefix(&self, reward: &Head, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
         let hidden = self.hidden(reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
@@ -281,19 +281,19 @@ impl<'a> LatentTower<'a> {
         self.output(reward, &remembered)
     }
 
-    /// Hidden units `[B, 64]` to the logits of their head.
+    /// Maps hidden units `[B, 64]` to the logits of a head.
     pub(crate) fn output(&self, head: &Head, hidden: &Tensor) -> Result<Tensor, Error> {
         let logits = self.tower.affine(&head.output)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)?;
         self.tower.widened(&logits)
     }
 
-    /// The matrix of the gates of a memory.
+    /// Returns the matrix of the memory gates.
     pub(crate) fn gates(&self, memory: &Layer) -> Result<Affine, Error> {
         self.tower.affine(memory)
     }
 
-    /// The projections of latent states after actions and of their observations, if it has the heads and there are
-    /// observations.
+    /// Returns the projections of latent states after actions and of the observations there, if the network has the
+    /// heads and there are observations.
     fn projections(&self, states: &Tensor, next_observations: Option<&Tensor>) -> Result<Option<Projections>, Error> {
         let Some((heads, observations)) = self.consistency.zip(next_observations) else { return Ok(None) };
         Ok(Some(Projections {
@@ -302,7 +302,7 @@ impl<'a> LatentTower<'a> {
         }))
     }
 
-    /// Latent states after actions to the predicted projections of their observations, `[B, P]`.
+    /// Maps latent states after actions to predicted projections of the observations, `[B, P]`.
     fn predict_projection(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
         let hidden = self.dense(&heads.predictor_hidden, &self.project(heads, states)?)?;
         let predicted =
@@ -310,15 +310,15 @@ impl<'a> LatentTower<'a> {
         self.tower.widened(&predicted)
     }
 
-    /// Observations after actions, `[B, K, C, H, W]`, to their projections `[K · B, P]`, ordered by step. No gradient
-    /// flows back; batch norms see the observations of all steps as one batch, which moves the running statistics.
+    /// Maps observations after actions, `[B, K, C, H, W]`, to projections `[K · B, P]`, ordered by step. No gradient
+    /// flows back; batch norms see the observations of all steps as one batch, which updates the running statistics.
     fn observed_projection(&self, heads: &ConsistencyLayers, observations: &Tensor) -> Result<Tensor, Error> {
         let _guard = tch::no_grad_guard();
         let by_step = observations.f_transpose(0, 1)?.f_flatten(0, 1)?;
         self.tower.widened(&self.project(heads, &self.represent(&by_step)?)?)
     }
 
-    /// Latent states to projections `[B, P]`.
+    /// Maps latent states to projections `[B, P]`.
     fn project(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
         let [first, second, last] = &heads.projector;
         let by_cell = match states.dim() {
@@ -347,17 +347,17 @@ impl<'a> LatentTower<'a> {
         }
     }
 
-    /// A dense layer: `[B, in]` to `[B, out]`.
+    /// Applies a dense layer: `[B, in]` to `[B, out]`.
     fn dense(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let mut y = self.normed(layer, x)?;
         let _ = y.f_relu_()?;
         Ok(y)
     }
 
-    /// The matrix of a dense layer, then layer norm: `[B, in]` to `[B, out]`.
+    /// Applies the matrix of a dense layer, then layer norm: `[B, in]` to `[B, out]`.
     ///
-    /// CUDA takes no layer norm of two kinds, so it is computed in the kind of its parameters, which do not become
-    /// bfloat16 in training.
+    /// CUDA supports no layer norm with two kinds, so it is computed in the kind of the norm's parameters, which do
+    /// not become bfloat16 in training.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.tower.network.of(layer, role);
         let (scale, shift) = (part(Role::NormScale), part(Role::NormShift));
@@ -376,7 +376,7 @@ impl<'a> LatentTower<'a> {
     }
 }
 
-/// Rescales each state of `[B, …]` to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all its elements.
+/// Rescales each state of `[B, …]` to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all elements.
 pub(crate) fn rescale(states: &Tensor) -> Result<Tensor, Error> {
     let elements: Vec<i64> = (1..size(states.dim())).collect();
     let least = states.f_amin(elements.as_slice(), true)?;

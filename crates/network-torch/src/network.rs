@@ -7,8 +7,8 @@ use weights::Architecture;
 
 use crate::{DeviceRules, Error, rules};
 
-/// The parameters and running statistics of the network that [`Layers`](network::Layers) or, for MuZero,
-/// [`LatentLayers`](network::LatentLayers) declares, in two flat buffers.
+/// Parameters and running statistics of the network declared by [`Layers`](network::Layers) or, for MuZero, by
+/// [`LatentLayers`](network::LatentLayers), in two flat buffers.
 ///
 /// All numbers are float32; evaluation and training in a lower precision cast them as needed.
 #[derive(Debug)]
@@ -16,18 +16,18 @@ pub struct Network {
     architecture: Architecture,
     pub(crate) layers: ModelLayers,
     pub(crate) layout: Layout,
-    /// All trained parameters, `[P]`; the optimiser works on it, `parameters` are views of it.
+    /// All trained parameters, `[P]`; the optimiser works on the buffer, and `parameters` are views of it.
     pub(crate) flat_parameters: Tensor,
-    /// All running means and variances, `[S]`; training writes to it through `statistics`.
+    /// All running means and variances, `[S]`; training writes to the buffer through `statistics`.
     pub(crate) flat_statistics: Tensor,
-    /// The trained parameters in the order of the layout, each a view with its public shape.
+    /// Trained parameters in layout order, each a view with the public shape.
     pub(crate) parameters: Vec<Tensor>,
     statistics: Vec<Tensor>,
-    /// What the device takes; the flat buffers have the same order on every device.
+    /// Limits of the device; the flat buffers have the same order on every device.
     pub(crate) rules: DeviceRules,
-    /// The layers that multiply in float32 where all others do so in a lower precision.
+    /// Layers that multiply in float32 while all other layers use a lower precision.
     float32_layers: BTreeSet<String>,
-    /// Of a network that is checked: for each weight that copy in a lower precision beside which it computes.
+    /// In a network under a layer check: low-precision copies of weights for parallel products, by weight name.
     shadows: BTreeMap<String, Tensor>,
 }
 
@@ -40,7 +40,7 @@ impl Network {
         Self::initial(architecture, ModelLayers::new(architecture)?, device, seed)
     }
 
-    /// Creates a new MuZero network as [`new`](Self::new) does, with the same numbers, and the heads of the consistency
+    /// Creates a new MuZero network like [`new`](Self::new), with the same numbers, plus the heads of the consistency
     /// loss, which only training needs ([`ConsistencyLayers`](network::ConsistencyLayers)).
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Network {
         Self::initial(architecture, ModelLayers::with_consistency(architecture)?, device, seed)
     }
 
-    /// Creates the new network that `settings` train: with the heads of the consistency loss, if it has a weight.
+    /// Creates the new network that `settings` train, with consistency heads if the consistency loss has a weight.
     ///
     /// # Errors
     /// [`Error::Training`] names the dimension that is out of range, or the model, since AlphaZero has no consistency
@@ -80,7 +80,7 @@ impl Network {
         Self::from_numbers(architecture, &checkpoint::read(&layers.layout(), bytes)?, layers, device)
     }
 
-    /// A network with these numbers, in the order of the layout of `layers`.
+    /// Creates a network with these numbers, in the layout order of `layers`.
     pub(crate) fn from_numbers(
         architecture: &Architecture,
         numbers: &Numbers,
@@ -91,8 +91,8 @@ impl Network {
         Self::from_flat(architecture, layers, upload(parameters, device)?, upload(statistics, device)?)
     }
 
-    /// Writes every tensor that evaluators need by name as float32, convolutions as `[out, in, height, width]`. Equal
-    /// networks give equal bytes.
+    /// Serialises every tensor that evaluators need, by name and as float32, convolutions as
+    /// `[out, in, height, width]`. Equal networks give equal bytes.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -100,25 +100,25 @@ impl Network {
         write(&self.layout.published(), &self.flat_parameters, &self.flat_statistics)
     }
 
-    /// Its architecture.
+    /// Returns the architecture.
     #[must_use]
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
 
-    /// The number of trained parameters that evaluators need; running statistics do not count.
+    /// Returns the number of trained parameters that evaluators need, without running statistics.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers.parameters()
     }
 
-    /// The device that holds it.
+    /// Returns the device that holds the network.
     #[must_use]
     pub fn device(&self) -> Device {
         self.flat_parameters.device()
     }
 
-    /// A network over two flat buffers in the order of their layout.
+    /// Creates a network over two flat buffers in layout order.
     pub(crate) fn from_flat(
         architecture: &Architecture,
         layers: ModelLayers,
@@ -145,8 +145,8 @@ impl Network {
         })
     }
 
-    /// Copies weights and biases to `kind` in one operation, for passes in that kind. Parameters of norms and running
-    /// statistics are shared with this network, and so are all parameters of `float32_layers`; gradients are those of
+    /// Copies weights and biases to `kind` in one operation, for passes in that kind. Norm parameters and running
+    /// statistics are shared with this network, and so are all parameters of `float32_layers`; gradients belong to
     /// the copies.
     pub(crate) fn cast(&self, kind: Kind, float32_layers: BTreeSet<String>) -> Result<Self, Error> {
         let flat = self.flat_parameters.f_to_kind(kind)?;
@@ -163,7 +163,7 @@ impl Network {
         Ok(cast)
     }
 
-    /// Copies the network as it is now, weights and biases in `kind`, norms and statistics in float32.
+    /// Copies the current network, with weights and biases in `kind`, norms and statistics in float32.
     pub(crate) fn copy(&self, kind: Kind) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let (parameters, statistics) = (self.flat_parameters.f_detach_copy()?, self.flat_statistics.f_detach_copy()?);
@@ -171,8 +171,8 @@ impl Network {
         copy.cast(kind, BTreeSet::new())
     }
 
-    /// A copy of the network with its weights in `precision`, if that is not float32, except those of
-    /// `float32_layers`.
+    /// Copies the network with weights in `precision`, except in `float32_layers`; `None` if the precision is
+    /// float32.
     pub(crate) fn lowered(
         &self,
         precision: Precision,
@@ -184,7 +184,7 @@ impl Network {
         }
     }
 
-    /// The same network, with the same parameters, whose products have those of the weights of `lowered` beside them.
+    /// Returns the same network, with the same parameters, and parallel products with the weights of `lowered`.
     pub(crate) fn shadowed(&self, lowered: &Self) -> Result<Self, Error> {
         let (parameters, statistics) = (self.flat_parameters.shallow_clone(), self.flat_statistics.shallow_clone());
         let mut network = Self::from_flat(&self.architecture, self.layers.clone(), parameters, statistics)?;
@@ -198,7 +198,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The weights that have a copy in a lower precision beside them: the layer, the weight and the copy.
+    /// Iterates over the weights with a shadow in a lower precision: the layer, the weight and the shadow.
     pub(crate) fn shadow_pairs(&self) -> impl Iterator<Item = (&str, [&Tensor; 2])> {
         let parameters = self.layout.parameters.iter().zip(&self.parameters);
         parameters.filter_map(|(entry, own)| {
@@ -206,41 +206,41 @@ impl Network {
         })
     }
 
-    /// The copy of a layer's weight in a lower precision, if it has one beside it.
+    /// Returns the low-precision shadow of a layer's weight, if it has one.
     pub(crate) fn shadow(&self, layer: &Layer, role: Role) -> Option<&Tensor> {
         // Names are built for checks alone.
         if self.shadows.is_empty() { None } else { self.shadows.get(&layer.tensor_name(role)) }
     }
 
-    /// The kind of the products of a layer in passes in `kind`.
+    /// Returns the kind of a layer's products in passes in `kind`.
     pub(crate) fn product_kind(&self, layer: &Layer, kind: Kind) -> Kind {
         if self.float32_layers.contains(&layer.name) { Kind::Float } else { kind }
     }
 
-    /// The kind of activations between products in passes in `kind`: float32 as soon as one layer multiplies in it,
-    /// since a layer that is given rounded numbers has lost them.
+    /// Returns the kind of activations between products in passes in `kind`: float32 as soon as one layer multiplies
+    /// in float32, since a layer with rounded inputs has lost the precision.
     pub(crate) fn activation_kind(&self, kind: Kind) -> Kind {
         if self.float32_layers.is_empty() { kind } else { Kind::Float }
     }
 
-    /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made of it.
+    /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made from it.
     pub(crate) fn cast_again(&self, original: &Self) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         Ok(self.flat_parameters.shallow_clone().f_copy_(&original.flat_parameters)?)
     }
 
-    /// The same network on a device that takes what `rules` state, for tests without such a device.
+    /// Returns the same network on a device with these `rules`, for tests without such a device.
     #[cfg(test)]
     pub(crate) fn with_rules(self, rules: DeviceRules) -> Self {
         Self { rules, ..self }
     }
 
-    /// The tensor of a layer.
+    /// Returns a tensor of a layer.
     pub(crate) fn of(&self, layer: &Layer, role: Role) -> &Tensor {
         self.tensor(&layer.tensor_name(role))
     }
 
-    /// The parameter or running statistic called `name`.
+    /// Returns the parameter or running statistic called `name`.
     pub(crate) fn tensor(&self, name: &str) -> &Tensor {
         let Layout { parameters, statistics } = &self.layout;
         let mut tensors = parameters.iter().zip(&self.parameters).chain(statistics.iter().zip(&self.statistics));
@@ -248,12 +248,12 @@ impl Network {
     }
 }
 
-/// A safetensors file of the tensors of a layout, in two flat buffers.
+/// Serialises the tensors of a layout, in two flat buffers, as safetensors.
 pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
     Ok(checkpoint::write(layout, &download(parameters)?, &download(statistics)?)?)
 }
 
-/// `values` as a tensor `[n]` on `device`.
+/// Copies `values` to a tensor `[n]` on `device`.
 pub(crate) fn upload(values: &[f32], device: Device) -> Result<Tensor, Error> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
@@ -277,7 +277,7 @@ pub(crate) fn flatten(entries: &[Entry], gradients: &[Tensor]) -> Result<Tensor,
     Ok(Tensor::f_cat(&in_order.collect::<Result<Vec<_>, _>>()?, 0)?)
 }
 
-/// The gradient of an entry, `[len]`, in the order of the flat buffer.
+/// Returns the gradient of an entry, `[len]`, in the order of the flat buffer.
 pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error> {
     let gradient = match entry.tensor.role {
         Role::Convolution => gradient.f_permute([0, 2, 3, 1])?,
@@ -286,7 +286,7 @@ pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error
     Ok(gradient.f_reshape([-1])?)
 }
 
-/// Returns leaves of the autograd graph that share their memory with `flat`.
+/// Returns autograd leaves that share memory with `flat`.
 fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
     let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
     let view = |entry: &Entry| -> Result<Tensor, Error> {

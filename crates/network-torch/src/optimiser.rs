@@ -8,11 +8,10 @@ use crate::{
     moments::{Moment, Rounding},
 };
 
-/// Numbers that are rounded at once where moments are not float32, whole blocks of them: so much float32 memory they
-/// need for each moment.
+/// Numbers rounded at once if moments are not float32, in whole blocks: the float32 scratch memory per moment.
 const CHUNK: i64 = 1 << 20;
 
-/// The settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
+/// Settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepSettings<'a> {
     /// All parameters, in order.
@@ -20,24 +19,24 @@ pub(crate) struct StepSettings<'a> {
     /// float32.
     pub(crate) learning_rate: &'a Tensor,
     pub(crate) weight_decay: f64,
-    /// float32: 1 for the first step ever taken.
+    /// float32: step number, 1 for the first step ever taken.
     pub(crate) step: &'a Tensor,
-    /// float32: the gradient is divided by it.
+    /// float32: divisor of the gradient.
     pub(crate) scale: &'a Tensor,
     /// bool: whether the step changes anything.
     pub(crate) is_applied: &'a Tensor,
 }
 
-/// Steps `parameters` `[P]` along `gradient` `[P]`, which it uses up, and updates `moments`, one `[P]` per name of the
-/// optimiser.
+/// Steps `parameters` `[P]` along `gradient` `[P]`, which is consumed, and updates `moments`, one `[P]` per moment
+/// name of the optimiser.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
-/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O near `g + μb` made orthogonal and s of
+/// Muon: `b ← μb + g`, `θ ← θ − η·λθ − ηs·O` with O approximately the orthogonalised `g + μb` and s from
 /// [`training::muon::scale`].
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In all of them λ is zero in groups that do not decay. Moments are computed in float32 and rounded at random to
-/// their format.
+/// λ is zero in groups without decay. Moments are computed in float32 and rounded stochastically to the stored
+/// format.
 pub(crate) fn apply(
     settings: StepSettings<'_>,
     gradient: Tensor,
@@ -65,7 +64,7 @@ pub(crate) fn apply(
     step_matrices(settings, &gradient, parameters)
 }
 
-/// [`apply`] for the numbers from `first` on, with moments in float32.
+/// Applies [`apply`] to the numbers from `first` on, with float32 moments.
 fn apply_in_float32(
     settings: StepSettings<'_>,
     first: i64,
@@ -94,8 +93,8 @@ fn apply_in_float32(
     Ok(())
 }
 
-/// The second half of a step of Muon: along `directions` `[P]`, made orthogonal, which the first half left where the
-/// gradient was.
+/// Second half of a Muon step: along the orthogonalised `directions` `[P]`, which the first half left in place of the
+/// gradient.
 fn step_matrices(settings: StepSettings<'_>, directions: &Tensor, parameters: &Tensor) -> Result<(), Error> {
     let StepSettings { groups, learning_rate, weight_decay, is_applied, .. } = settings;
     for Group { range, matrix, .. } in groups {
@@ -112,9 +111,9 @@ fn step_matrices(settings: StepSettings<'_>, directions: &Tensor, parameters: &T
     Ok(())
 }
 
-/// About the orthogonal matrices nearest to `matrices` `[n, outputs, inputs]`: with X each divided by its Frobenius
-/// norm, or its transpose if that is taller, each iteration is `X ← X (aI + bA + cA²)` with `A = XᵀX` of the smaller
-/// dimension.
+/// Returns approximately the nearest orthogonal matrices to `matrices` `[n, outputs, inputs]`. With X each matrix
+/// divided by the Frobenius norm, or the transpose if that is taller, each iteration is `X ← X (aI + bA + cA²)` with
+/// `A = XᵀX` of the smaller dimension.
 fn orthogonalised(matrices: &Tensor) -> Result<Tensor, Error> {
     let (_, outputs, inputs) = matrices.size3()?;
     let turned = |x: &Tensor| if inputs > outputs { x.f_transpose(1, 2) } else { Ok(x.shallow_clone()) };
@@ -130,7 +129,7 @@ fn orthogonalised(matrices: &Tensor) -> Result<Tensor, Error> {
     Ok(turned(&x)?)
 }
 
-/// [`apply`] to a group for AdamW by libtorch's fused operator, which the CPU and CUDA have.
+/// Applies [`apply`] to an AdamW group with libtorch's fused operator, which the CPU and CUDA have.
 fn in_one_pass(
     optimiser: Optimiser,
     settings: StepSettings<'_>,
@@ -147,7 +146,7 @@ fn in_one_pass(
     dispatcher::fused_adamw(parameters, gradient, [first, second], adamw)
 }
 
-/// [`apply`] to a group by one operation for each term of the formulas.
+/// Applies [`apply`] to a group with one operation per term of the formulas.
 fn by_operations(
     optimiser: Optimiser,
     settings: StepSettings<'_>,
@@ -186,7 +185,7 @@ fn by_operations(
         Optimiser::Muon { momentum } => {
             let [sum, _] = moments else { unreachable!("Muon keeps two moments") };
             let moved = sum.f_multiply_scalar(momentum)?.f_add(&gradient)?;
-            // The direction before it is made orthogonal, which needs the whole matrix.
+            // The direction before orthogonalisation, which needs the whole matrix.
             let _ = gradient.f_add_(&moved.f_multiply_scalar(momentum)?)?;
             return keep(&moved, sum);
         }
@@ -219,7 +218,7 @@ mod tests {
 
     type Apply = fn(Optimiser, StepSettings<'_>, &Tensor, &[Tensor], &Tensor) -> Result<(), Error>;
 
-    /// Applies a step to the parameters that decay and to the others.
+    /// Applies a step to the decaying parameters and to all other parameters.
     fn to_groups(
         apply: Apply,
         optimiser: Optimiser,
@@ -237,9 +236,9 @@ mod tests {
         Ok(())
     }
 
-    /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time,
-    /// with a refused step after each. `formula` takes the step, the gradient, the weight decay of this parameter, its
-    /// moments and itself.
+    /// Takes ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a
+    /// time, with a refused step after each. `formula` takes the step, the gradient, the weight decay of the
+    /// parameter, the moments and the parameter.
     fn agrees(optimiser: Optimiser, apply: Apply, formula: fn(i32, f64, f64, &mut [f64; 2], &mut f64)) {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         let mut draw = || -> Vec<f32> { (0..7).map(|_| rng.random_range(-1.0..1.0)).collect() };
@@ -317,7 +316,7 @@ mod tests {
             let begun = &values / values.norm();
             let ends =
                 (0..ITERATIONS).fold(begun, |x, _| a * &x + b * x.pow_tensor_scalar(3) + c * x.pow_tensor_scalar(5));
-            // The extrema of the polynomial where it moves values towards 1 are 0.6817 and 1.2024.
+            // The extrema of the polynomial near 1, where it moves values towards 1, are 0.6817 and 1.2024.
             assert!(ends.min().double_value(&[]) > 0.68 && ends.max().double_value(&[]) < 1.21, "{ends}");
             let error = ((&got - matrices(&ends)).norm() / got.norm()).double_value(&[]);
             assert!(error < 1e-4, "[{outputs}, {inputs}] of rank {rank}: relative error {error}");

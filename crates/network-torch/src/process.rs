@@ -1,23 +1,23 @@
-//! Settings of the whole process: threads of an operation, and retention of freed memory.
+//! Process-wide settings: threads per operation, and retention of freed memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The last setting; 0 means none, and libtorch uses every core.
+/// Latest setting; 0 means none, and libtorch uses every core.
 static INTRA_OP: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static APPLIED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Sets how many threads share one operation, in the whole process, from the next training step or evaluation on.
+/// Sets the number of threads per operation in the whole process, from the next training step or evaluation on.
 ///
 /// OpenMP keeps the number per calling thread, so trainers and evaluators apply it where they run. One thread per
-/// evaluator and one evaluator per core beats two threads in one evaluator. Inter-op threads are not set: no code here
-/// runs operations in parallel.
+/// evaluator and one evaluator per core beats two threads in one evaluator. Inter-op threads are not set: no code
+/// here runs operations in parallel.
 ///
-/// More than one thread is meant for otherwise idle cores: threads of one operation wait for each other at its end, and
-/// on cores shared with busy processes two threads have been measured up to ten times slower than one.
+/// More than one thread is meant for otherwise idle cores: the threads of an operation wait for each other at the
+/// end, and on cores shared with busy processes two threads have been measured up to ten times slower than one.
 pub fn set_threads(intra_op: usize) {
     INTRA_OP.store(intra_op.clamp(1, 1024), Ordering::Relaxed);
     apply();
@@ -33,16 +33,16 @@ pub(crate) fn apply() {
 }
 
 /// Lets this process keep the memory that a training step frees, for the next step. A process that trains on a CPU
-/// calls this before it starts its threads.
+/// calls this before it starts threads.
 ///
 /// A step allocates and frees some hundred activations of a few megabytes. The allocator of the GNU C library returns
-/// their memory to the system each time, and the pages are cleared when they are next used, which takes an eighth of
-/// the time of a step with 256 positions of a 4x64 tower (measured by the example `throughput` with and without this).
-/// On other systems this function does nothing.
+/// this memory to the system each time, and the pages are cleared on next use, which takes an eighth of the step time
+/// with 256 positions in a 4x64 tower (measured by the example `throughput` with and without this). On other systems
+/// this function does nothing.
 pub fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        /// The largest value that the allocator accepts: `HEAP_MAX_SIZE / 2`.
+        /// Maximum value that the allocator accepts: `HEAP_MAX_SIZE / 2`.
         const LARGEST_BLOCK: libc::c_int = 32 << 20;
         let settings = [
             (libc::M_ARENA_MAX, 1),
@@ -50,7 +50,7 @@ pub fn keep_memory() {
             (libc::M_MMAP_THRESHOLD, LARGEST_BLOCK),
         ];
         for (setting, value) in settings {
-            // SAFETY: the call takes two numbers and changes how memory is retained, not its contents. A rejected
+            // SAFETY: the call takes two numbers and changes how memory is retained, not the contents. A rejected
             // setting leaves the allocator unchanged.
             unsafe { libc::mallopt(setting, value) };
         }

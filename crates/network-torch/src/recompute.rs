@@ -1,5 +1,5 @@
-//! Trains stem and blocks of AlphaZero networks in segments of blocks, of which only the outputs are kept; what is
-//! within a segment is computed again in the backward pass (Chen et al. 2016).
+//! Trains stem and blocks of AlphaZero networks in segments of blocks that keep only the output; the backward pass
+//! recomputes the inside of a segment (Chen et al. 2016).
 
 use network::{AttentionBlock, Block, Layer, Layers};
 use tch::{Kind, Tensor};
@@ -10,16 +10,16 @@ use crate::{
     tower::{Mode, Tower},
 };
 
-/// The outputs of the segments of a forward pass.
+/// Kept outputs of the segments in a forward pass.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    /// The observations, then the input of each further segment, `[B, F, H, W]`.
+    /// Observations, then the input of each further segment, `[B, F, H, W]`.
     inputs: Vec<Tensor>,
-    /// The output of the last one, `[B, F, H, W]`.
+    /// Output of the last segment, `[B, F, H, W]`.
     output: Tensor,
 }
 
-/// A segment: the first one begins with the stem, and each has blocks of one kind.
+/// A segment: the first one starts with the stem, and each has blocks of one kind.
 #[derive(Debug, Clone, Copy)]
 struct Segment<'a> {
     stem: Option<&'a Layer>,
@@ -27,7 +27,7 @@ struct Segment<'a> {
     attention: &'a [AttentionBlock],
 }
 
-/// The segments of a network in order.
+/// Returns the segments of a network in order.
 fn segments(layers: &Layers) -> Vec<Segment<'_>> {
     let [of_blocks, of_attention] = [layers.blocks.len(), layers.attention.len()].map(Recompute::segment_blocks);
     let whole = Segment { stem: None, blocks: &[], attention: &[] };
@@ -54,7 +54,7 @@ impl Segments {
         Ok(kept)
     }
 
-    /// The output of the tower as a leaf of a graph of the heads.
+    /// Returns the output of the tower as a leaf for a graph of the heads.
     pub(crate) fn output(&self) -> Result<Tensor, Error> {
         Ok(self.output.f_detach()?.f_set_requires_grad(true)?)
     }
@@ -91,7 +91,7 @@ impl Segment<'_> {
         tower.attention(self.attention, x)
     }
 
-    /// Returns whether a parameter is one of the segment.
+    /// Returns whether a parameter belongs to the segment.
     fn has(self, entry: &Entry) -> bool {
         let blocks = self.blocks.iter().flat_map(Block::layers);
         let layers = self.stem.into_iter().chain(blocks).chain(self.attention.iter().flat_map(AttentionBlock::layers));
@@ -100,7 +100,7 @@ impl Segment<'_> {
     }
 }
 
-/// Keeps the gradients of some parameters and returns that of `x`.
+/// Stores the gradients of `parameters` and returns the gradient of `x`.
 fn differentiate(
     network: &Network,
     scalar: &Tensor,

@@ -14,7 +14,7 @@ pub fn device_name(device: Device) -> String {
     }
 }
 
-/// The kind of tensors in a precision.
+/// Returns the kind of tensors in a precision.
 pub(crate) fn kind(precision: Precision) -> Kind {
     match precision {
         Precision::F32 => Kind::Float,
@@ -23,7 +23,7 @@ pub(crate) fn kind(precision: Precision) -> Kind {
     }
 }
 
-/// The use of a device.
+/// Use of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Evaluating positions.
@@ -41,28 +41,29 @@ impl std::fmt::Display for Purpose {
     }
 }
 
-/// The order of the dimensions of activations and convolution weights in memory.
+/// Memory order of the dimensions of activations and convolution weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFormat {
-    /// Activations as `[B, H, W, C]`, weights as `[out, H, W, in]`: the format of the fast kernels of CPUs and cuDNN.
+    /// Activations as `[B, H, W, C]`, weights as `[out, H, W, in]`: the format of the fast kernels on CPUs and in
+    /// cuDNN.
     ChannelsLast,
     /// Activations as `[B, C, H, W]`, weights as `[out, in, H, W]`.
     ChannelsFirst,
 }
 
-/// The threads that may submit work to a device.
+/// Threads that may submit work to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubmittingThreads {
-    /// One thread at a time, until its results have been read.
+    /// One thread at a time, until the results have been read.
     One,
     /// Several threads at once.
     Many,
 }
 
-/// What a kind of device takes: formats, precisions, and how work is submitted to it. See decision 0038.
+/// Limits of a kind of device: formats, precisions, and threads and batches for submission. See decision 0038.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRules {
-    /// The format of activations and convolution weights.
+    /// Format of activations and convolution weights.
     pub memory_format: MemoryFormat,
     /// Whether networks may be evaluated in bfloat16. Float32 is always possible, float16 never.
     pub bf16_inference: bool,
@@ -70,20 +71,20 @@ pub struct DeviceRules {
     pub bf16_training: bool,
     /// Whether networks may be trained in float16.
     pub f16_training: bool,
-    /// Whether convolutions of float32 numbers round their inputs to TF32, which has 10 bits of mantissa.
+    /// Whether convolutions of float32 numbers round the inputs to TF32, which has 10 bits of mantissa.
     pub tf32_convolutions: bool,
-    /// The threads that may submit work.
+    /// Threads that may submit work.
     pub submitting_threads: SubmittingThreads,
-    /// The most batches that may be submitted before the oldest is read.
+    /// Maximum batches submitted before the oldest is read.
     pub batches_in_flight_max: usize,
-    /// Whether buffers of the host are pinned, so that copies overlap with computation.
+    /// Whether host buffers are pinned, so that copies overlap with computation.
     pub pins_host_memory: bool,
-    /// Input planes are padded with zeros to a multiple of this for inference.
+    /// For inference, input planes are padded with zeros to a multiple of this.
     pub planes_multiple: usize,
 }
 
 impl DeviceRules {
-    /// The rules of the CPU, on which every thread computes its own batch.
+    /// Rules of the CPU, on which every thread computes a separate batch.
     pub const CPU: Self = Self {
         memory_format: MemoryFormat::ChannelsLast,
         bf16_inference: true,
@@ -96,9 +97,9 @@ impl DeviceRules {
         planes_multiple: 1,
     };
 
-    /// The rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients
-    /// there, batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads
-    /// can crash it. Float16 would take the same batch norms, and is not tried.
+    /// Rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients there,
+    /// batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads can
+    /// crash it. float16 would need the same batch norms, and is not tried.
     pub const MPS: Self = Self {
         memory_format: MemoryFormat::ChannelsFirst,
         bf16_inference: true,
@@ -111,7 +112,7 @@ impl DeviceRules {
         planes_multiple: 1,
     };
 
-    /// Returns the rules of `device`. Those of a CUDA device depend on its compute capability.
+    /// Returns the rules of `device`. On CUDA they depend on the compute capability.
     #[must_use]
     pub fn of(device: Device) -> Self {
         match device {
@@ -121,7 +122,7 @@ impl DeviceRules {
         }
     }
 
-    /// Returns the rules of a CUDA device. Where the compute capability cannot be read, bfloat16 is permitted, and a
+    /// Returns the rules of a CUDA device. If the compute capability cannot be read, bfloat16 is permitted, and a
     /// measurement and the probe decide.
     #[must_use]
     pub fn cuda(capability: Option<ComputeCapability>) -> Self {
@@ -130,7 +131,7 @@ impl DeviceRules {
             memory_format: MemoryFormat::ChannelsLast,
             bf16_inference: has_matrix_units,
             bf16_training: has_matrix_units,
-            // Every GPU that this libtorch supports has matrix units for it, from compute capability 7.0.
+            // Every GPU that this libtorch supports has float16 matrix units, from compute capability 7.0.
             f16_training: true,
             tf32_convolutions: has_matrix_units,
             submitting_threads: SubmittingThreads::Many,

@@ -1,4 +1,4 @@
-//! The forward pass with norms in place: for training, and as the reference of the folded form.
+//! Forward pass with norms in place: for training, and as the reference of the folded form.
 
 use network::{Activation, AttentionBlock, Block, HEAD_CHANNELS, HeadKind, Layer, Layers, NormKind, Role};
 use tch::{Kind, Tensor};
@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) use layers::Mode;
 
-/// Logits, float32 or the kind of the parameters, whichever is wider.
+/// Logits in float32 or the kind of the parameters, whichever is wider.
 #[derive(Debug)]
 pub(crate) struct Logits {
     /// `[B, A]`, illegal actions included.
@@ -21,8 +21,8 @@ pub(crate) struct Logits {
     pub(crate) value: Tensor,
 }
 
-/// Runs `network` on observations `[B, C, H, W]` in any format, convolutions and matrices in `kind`, batch norms with
-/// parameters and statistics in their own kind.
+/// Runs `network` on observations `[B, C, H, W]` in any format: convolutions and matrices in `kind`, batch norms in
+/// the kind of the norm parameters and statistics.
 pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
     let layers = network.layers.alphazero()?;
@@ -49,7 +49,7 @@ pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Re
     Ok(Logits { policy: tower.widened(&policy)?, value: tower.widened(&value)? })
 }
 
-/// A network and how it is run: see [`forward`].
+/// A network with the mode of running it: see [`forward`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tower<'a> {
     pub(crate) network: &'a Network,
@@ -58,18 +58,18 @@ pub(crate) struct Tower<'a> {
 }
 
 impl Tower<'_> {
-    /// A stem and residual blocks: `[B, C, H, W]` in any format to `[B, F, H, W]`.
+    /// Applies a stem and residual blocks: `[B, C, H, W]` in any format to `[B, F, H, W]`.
     pub(crate) fn trunk(&self, stem: &Layer, blocks: &[Block], x: &Tensor) -> Result<Tensor, Error> {
         let x = layers::activate(self.normed(stem, &self.format().arrange(x)?)?, self.activation())?;
         self.blocks(blocks, x)
     }
 
-    /// Residual blocks one after the other: `[B, F, H, W]` to `[B, F, H, W]`.
+    /// Applies consecutive residual blocks: `[B, F, H, W]` to `[B, F, H, W]`.
     pub(crate) fn blocks(&self, blocks: &[Block], x: Tensor) -> Result<Tensor, Error> {
         blocks.iter().try_fold(x, |x, block| self.block(block, &x))
     }
 
-    /// Attention blocks one after the other: `[B, F, H, W]` to `[B, F, H, W]`.
+    /// Applies consecutive attention blocks: `[B, F, H, W]` to `[B, F, H, W]`.
     pub(crate) fn attention(&self, blocks: &[AttentionBlock], x: Tensor) -> Result<Tensor, Error> {
         if blocks.is_empty() {
             return Ok(x);
@@ -84,13 +84,13 @@ impl Tower<'_> {
         attention::to_maps(&cells, &x, self.format())
     }
 
-    /// Logits in float32 or the kind of the parameters, whichever is wider.
+    /// Converts logits to float32 or the kind of the parameters, whichever is wider.
     pub(crate) fn widened(&self, logits: &Tensor) -> Result<Tensor, Error> {
         let wide = if self.network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
         Ok(logits.f_to_kind(wide)?)
     }
 
-    /// A residual block: `[B, F, H, W]` to `[B, F, H, W]`.
+    /// Applies a residual block: `[B, F, H, W]` to `[B, F, H, W]`.
     fn block(&self, block: &Block, x: &Tensor) -> Result<Tensor, Error> {
         let mut y = x.shallow_clone();
         for convolution in block.convolutions().filter(|layer| *layer != block.last()) {
@@ -108,7 +108,7 @@ impl Tower<'_> {
         layers::activate(z, self.activation())
     }
 
-    /// Convolution that keeps height and width, then its norm: `[B, C, H, W]` to `[B, F, H, W]`.
+    /// Applies a convolution that keeps height and width, then the norm: `[B, C, H, W]` to `[B, F, H, W]`.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.network.of(layer, role);
         let kind = self.network.product_kind(layer, self.kind);
@@ -133,13 +133,13 @@ impl Tower<'_> {
         layers::normalise(&y, &norm, self.mode)
     }
 
-    /// The kind of activations between products.
+    /// Returns the kind of activations between products.
     pub(crate) fn activation_kind(&self) -> Kind {
         self.network.activation_kind(self.kind)
     }
 
-    /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to
-    /// `[B, out]`.
+    /// Applies the convolution of a head, the activation, and the matrix `output` over the features: `[B, F, H, W]`
+    /// to `[B, out]`.
     pub(crate) fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let x = self.features(layer, x)?;
         let mut output = self.affine(output)?;
@@ -148,18 +148,18 @@ impl Tower<'_> {
         output.linear(&self.format().flatten(&x)?)
     }
 
-    /// The convolution of a head and its activation: `[B, F, H, W]` to `[B, 32, H, W]`.
+    /// Applies the convolution of a head and the activation: `[B, F, H, W]` to `[B, 32, H, W]`.
     fn features(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         layers::activate(self.normed(layer, x)?, self.activation())
     }
 
-    /// The features of a head by cell: `[B, F, H, W]` to `[B, H · W, 32]`.
+    /// Returns the features of a head by cell: `[B, F, H, W]` to `[B, H · W, 32]`.
     fn cells(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
-        // Their gradients, too, are in the format of the device behind this.
+        // The gradients before this point are in the format of the device, too.
         attention::to_cells(&self.format().arrange(&self.features(layer, x)?)?)
     }
 
-    /// The logits of a pooled policy head: `[B, F, H, W]` to `[B, A]`.
+    /// Returns the logits of a pooled policy head: `[B, F, H, W]` to `[B, A]`.
     fn pooled_policy(&self, layers: &Layers, x: &Tensor) -> Result<Tensor, Error> {
         let cells = self.cells(&layers.policy, x)?;
         let of_cells = pooled::of_cells(&self.affine(&layers.policy_output)?, &cells)?;
@@ -168,7 +168,7 @@ impl Tower<'_> {
         Ok(Tensor::f_cat(&[of_cells, others], 1)?)
     }
 
-    /// The function behind norms.
+    /// Returns the activation function after norms.
     fn activation(&self) -> Activation {
         self.network.architecture().design.activation
     }
@@ -177,7 +177,7 @@ impl Tower<'_> {
         self.network.rules.memory_format
     }
 
-    /// A matrix with its bias.
+    /// Returns a matrix with bias.
     pub(crate) fn affine(&self, layer: &Layer) -> Result<Affine, Error> {
         let part = |role| self.network.of(layer, role).shallow_clone();
         let affine = Affine::new(part(Role::Linear), part(Role::Bias));

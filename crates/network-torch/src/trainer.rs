@@ -35,86 +35,85 @@ use crate::{
     unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
 };
 
-/// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
+/// A network in training: weights, running average, optimiser state, and position in the schedule.
 ///
-/// A step is queued by [`queue`](Self::queue) and its results are read by [`collect`](Self::collect), or both are done
-/// by [`step`](Self::step). The device decides by itself whether a step is applied: one whose losses or gradient are
-/// not finite changes nothing, and the next one, which may be queued already, is computed as if it had not been taken.
+/// [`queue`](Self::queue) queues a step and [`collect`](Self::collect) reads the results; [`step`](Self::step) does
+/// both. The device decides by itself whether a step is applied: a step with a loss or gradient that is not finite
+/// changes nothing. The next step, which may be queued already, is computed as if the refused one had not been taken.
 ///
-/// It uses no random numbers: on a CPU the same batches give the same weights, bit for bit with the same number of
+/// Steps use no random numbers: on a CPU the same batches give the same weights, bit for bit for the same number of
 /// threads.
 #[derive(Debug)]
 pub struct Trainer {
     settings: TrainerSettings,
     boards: Boards,
     network: Network,
-    /// All parameters by the rule of their steps.
+    /// All parameters, grouped by step rule.
     groups: Vec<Group>,
-    /// The network with its weights in the precision of the passes, where that is not their own.
+    /// The network with weights in the precision of the passes, if that is not float32.
     lowered: Option<Network>,
-    /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
+    /// `[P]` and `[S]`: published averages of the parameters and of the running statistics.
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.
     moments: Vec<Moment>,
-    /// The number of the next step to be applied, from 1: `[1]`, float32, on the device. Exact up to 2²⁴ steps.
+    /// Number of the next step to apply, from 1: `[1]`, float32, on the device. Exact up to 2²⁴ steps.
     next_step: Tensor,
-    /// The number of applied steps that were collected.
+    /// Steps applied and collected.
     step: u64,
     progress: f64,
-    /// The number of steps before the first one that the average holds with equal shares.
+    /// Steps before the equally weighted average started.
     averaged_since: Option<u64>,
-    /// The scale of the loss in float16, and that of the newest collected step.
+    /// Loss scale in float16, and the loss scale of the latest collected step.
     loss_scale: Option<ScaleOnDevice>,
     collected_scale: Option<f32>,
-    /// As in [`MixedPrecision`].
+    /// The same as in [`MixedPrecision`].
     float32_layers: BTreeMap<String, f64>,
     queued: VecDeque<Queued>,
-    /// Whether the next step keeps a copy of its gradient, and the copy, `[P]`.
+    /// Whether the next step keeps a copy of the gradient, and the copy, `[P]`.
     keeps_gradient: bool,
     kept_gradient: Option<Tensor>,
-    /// The device that the observations of the last batch were on.
+    /// Device of the observations in the last batch.
     batch_device: Option<Device>,
-    /// The most positions of a board run through the network at once, once a batch of it was split, by its index.
+    /// Maximum positions in one pass by board index, for boards with a split batch so far.
     split_boards: BTreeMap<usize, usize>,
     micro_batches: usize,
-    /// The number of positions beyond which a test has the device run out of memory.
+    /// Number of positions beyond which a test makes the device run out of memory.
     #[cfg(test)]
     memory_positions: Option<usize>,
 }
 
-/// A step that was given to the device.
+/// A step submitted to the device.
 #[derive(Debug)]
 struct Queued {
     measured: Measured,
-    /// Whether the device applies it: `[1]`, bool.
+    /// Whether the device applies the step: `[1]`, bool.
     is_applied: Tensor,
     times: StepTimes,
 }
 
-/// The losses of a batch and their gradient `[P]`, on the device.
+/// Losses of a batch and the gradient `[P]`, on the device.
 struct Pass {
     losses: LossTensors,
     gradient: Tensor,
 }
 
-/// The pass of a batch, after which the running statistics are those that it leads to.
+/// Pass of a batch that has updated the running statistics.
 struct Computed {
     pass: Pass,
-    /// As in [`Staged`].
+    /// The same as in [`Staged`].
     learning_rates: Tensor,
-    /// The running statistics before it, `[S]`.
+    /// Running statistics before the batch, `[S]`.
     statistics: Tensor,
     times: StepTimes,
 }
 
 impl Trainer {
-    /// Creates a trainer of `network`; the average starts as a copy of its weights.
+    /// Creates a trainer of `network`; the average starts as a copy of the weights.
     ///
     /// # Errors
-    /// [`training::Error::Setting`] names a setting outside its range, or a consistency loss for a network without its
-    /// heads;
-    /// [`Error::Device`] a precision in which the device does not train.
+    /// [`training::Error::Setting`] names a setting outside the accepted range, or a consistency loss for a network
+    /// without the heads; [`Error::Device`] names a precision in which the device does not train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check(&network.layers)?;
         network.rules.check(network.device(), settings.precision, Purpose::Training)?;
@@ -153,16 +152,17 @@ impl Trainer {
         })
     }
 
-    /// Adds another board of the game, whose batches have the returned index; `architecture` is the network on it.
+    /// Adds another board of the game and returns the index for batches on it; `architecture` is the network on the
+    /// board.
     ///
     /// # Errors
-    /// Those of [`Boards::add`]. Nothing is added then.
+    /// The same as [`Boards::add`]. Nothing is added then.
     pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
         Ok(self.boards.add(architecture)?)
     }
 
-    /// Returns the kinds of tensors of the training, each with the device on which libtorch reports them; the batch is
-    /// that of the last step.
+    /// Returns the kinds of training tensors, each with the device that libtorch reports; the batch is from the last
+    /// step.
     pub fn placement(&self) -> impl Iterator<Item = (&'static str, Device)> {
         let tensors = [
             ("parameters", Some(self.network.device())),
@@ -176,7 +176,7 @@ impl Trainer {
     /// Takes one training step: forward, backward, clip, optimiser, average.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
+    /// The same as [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
     pub fn step(&mut self, examples: &Examples) -> Result<Losses, Error> {
         let mut newest = self.queue_in_laps(examples, &mut Laps::none()).map(|()| None)?;
         while let Some(trained) = self.collect_in_laps(&mut Laps::none()) {
@@ -185,47 +185,48 @@ impl Trainer {
         Ok(newest.expect("the step was queued"))
     }
 
-    /// Gives a training step to the device, and measures its parts with `clock`. On an accelerator this does not wait
-    /// for the device.
+    /// Submits a training step to the device, and measures the parts with `clock`. On an accelerator this does not
+    /// wait for the device.
     ///
     /// # Errors
-    /// [`Error::Training`] if the examples do not fit the network on their board, or name a board that was not added;
-    /// [`Error::OutOfMemory`] if the device cannot hold a single position,
-    /// [`Error::Libtorch`] if it fails. Weights, statistics, average and moments are then unchanged.
+    /// [`Error::Training`] if the examples do not fit the network on the batch's board, or name a board that was not
+    /// added; [`Error::OutOfMemory`] if the device cannot hold a single position, [`Error::Libtorch`] if it fails.
+    /// Weights, statistics, average and moments are then unchanged.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         self.queue_in_laps(examples, &mut Laps::new(clock))
     }
 
-    /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
+    /// Waits for the oldest queued step and returns the results; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics,
-    /// average and moments unchanged; [`training::Error::Overflow`] if the scale of the loss was too large for the
-    /// gradient, and the same. [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite, and [`training::Error::Overflow`] if
+    /// the loss scale was too large for the gradient: the step then left weights, statistics, average and moments
+    /// unchanged. [`Error::Libtorch`] if the device fails.
     pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
         self.collect_in_laps(&mut Laps::new(clock))
     }
 
-    /// The number of queued steps that were not collected.
+    /// Returns the number of queued steps not yet collected.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queued.len()
     }
 
-    /// The number of steps to leave queued, so that the device always has work: one on an accelerator, none on the CPU.
+    /// Returns the number of steps to leave queued, so that the device always has work: 1 on an accelerator, 0 on the
+    /// CPU.
     #[must_use]
     pub fn queue_depth(&self) -> usize {
         usize::from(self.network.device() != Device::Cpu)
     }
 
-    /// The number of micro-batches of the newest step.
+    /// Returns the number of micro-batches in the latest step.
     #[must_use]
     pub fn micro_batches(&self) -> usize {
         self.micro_batches
     }
 
-    /// Estimates the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, on the board that needs
-    /// most.
+    /// Estimates the memory for training steps of `batch` positions with `unroll_steps` unroll steps, on the board
+    /// that needs the most.
     #[must_use]
     pub fn memory(&self, batch: usize, unroll_steps: usize) -> Memory {
         let boards = (0..).map_while(|board| self.boards.get(board).ok());
@@ -233,11 +234,11 @@ impl Trainer {
         boards.map(of_board).max_by_key(|memory| memory.activations).expect("the network has a board")
     }
 
-    /// Copies examples to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
-    /// the host beside an accelerator, for benchmarks. Its losses are 0 and the weights do not change.
+    /// Copies examples to the device like [`queue`](Self::queue) and counts a step without computing it: the work of
+    /// the host next to an accelerator, for benchmarks. The losses are 0 and the weights do not change.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The same as [`queue`](Self::queue).
     pub fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let mut laps = Laps::new(clock);
@@ -265,7 +266,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Computes the gradient of a batch, and moves the running statistics by it.
+    /// Computes the gradient of a batch, and updates the running statistics.
     fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
         process::apply();
         let staged = Staged::new(examples, &self.network, &self.boards, self.learning_rates())?;
@@ -298,7 +299,7 @@ impl Trainer {
     }
 
     /// Returns the averaged weights, including running statistics, as a safetensors file for the actors. Queued steps
-    /// must be collected before.
+    /// must be collected first.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -306,8 +307,8 @@ impl Trainer {
         self.view(Contents::Average).published()
     }
 
-    /// Returns the whole state of the training as files by name: a restored trainer continues as if it had not stopped.
-    /// Queued steps must be collected before.
+    /// Returns the whole state of the training as files by name: a restored trainer continues as if it had not
+    /// stopped. Queued steps must be collected first.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -315,12 +316,12 @@ impl Trainer {
         self.view(Contents::All).files()
     }
 
-    /// Has the next step keep a copy of its gradient, which takes 4 bytes for each parameter on the device.
+    /// Makes the next step keep a copy of the gradient, which takes 4 bytes per parameter on the device.
     pub fn keep_gradient(&mut self) {
         self.keeps_gradient = true;
     }
 
-    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    /// Takes the gradient `[P]` of a step that kept it, before clipping and in layout order; `None` if no step did.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -328,11 +329,11 @@ impl Trainer {
         self.kept_gradient.take().map(|gradient| network::download(&gradient)).transpose()
     }
 
-    /// Copies the state on its device, so that another thread can read it while training continues. Queued steps must
-    /// be collected before.
+    /// Copies the state on the device, so that another thread can read it while training continues. Queued steps must
+    /// be collected first.
     ///
-    /// The copy takes 4 bytes for each parameter and running statistic of the average, and for a whole state as much
-    /// again for the weights and for each moment. On a device that takes work of one thread only, the copy is in host
+    /// The copy takes 4 bytes per parameter and running statistic for the average. A whole state takes the same again
+    /// for the weights and for each moment. On a device that takes work of one thread only, the copy is in host
     /// memory.
     ///
     /// # Errors
@@ -341,18 +342,18 @@ impl Trainer {
         self.view(contents).copy()
     }
 
-    /// The state in the trainer's own memory.
+    /// Returns a view of the state in the trainer's memory.
     fn view(&self, contents: Contents) -> Snapshot {
         debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown");
         Snapshot::of(self, contents)
     }
 
-    /// Restores a trainer from the files that [`save`](Self::save) wrote; other files are ignored.
+    /// Restores a trainer from the files of [`save`](Self::save); ignores other files.
     ///
-    /// Settings are those given here: a run may continue with another learning rate, but not with another optimiser.
+    /// The given settings apply: a run may continue with another learning rate, but not with another optimiser.
     ///
     /// # Errors
-    /// Missing files, and files whose contents do not match the network or the optimiser.
+    /// Fails for missing files, and for contents that do not match the network or the optimiser.
     pub fn restore(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -365,11 +366,11 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Restores the files that [`save`](Self::save) wrote in place, for example after failed steps. The results of
-    /// queued steps are dropped with what they changed.
+    /// Restores the files of [`save`](Self::save) in place, for example after failed steps. Queued steps are dropped
+    /// with all changes.
     ///
     /// # Errors
-    /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
+    /// Fails for missing files, and for contents that do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let State { network, average, moments, step, progress, averaged_since, mixed } =
@@ -384,7 +385,7 @@ impl Trainer {
         let MixedPrecision { loss_scale, float32_layers } = mixed;
         let loss_scale = scale_of(self.settings.precision, loss_scale, device)?;
 
-        // A precision that is not adaptive is computed as it was asked for.
+        // Without adaptive precision every layer is computed in the configured precision.
         self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
         self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
         self.loss_scale = loss_scale;
@@ -401,13 +402,13 @@ impl Trainer {
         Ok(())
     }
 
-    /// The number of applied training steps that were collected.
+    /// Returns the number of training steps applied and collected.
     #[must_use]
     pub fn step_count(&self) -> u64 {
         self.step
     }
 
-    /// The learning rate of the next step, if every queued one is applied.
+    /// Returns the learning rate of the next step, if every queued step is applied.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
         self.learning_rate_after(self.step + self.queued.len() as u64)
@@ -417,56 +418,56 @@ impl Trainer {
         self.settings.learning_rate_after(steps, self.progress)
     }
 
-    /// The learning rates of the next step if the newest queued one is applied, and if it is refused. Older ones are
-    /// taken as applied: with a queue of one step there are none.
+    /// Returns the learning rates of the next step, if the latest queued step is applied and if it is refused. Older
+    /// steps are taken as applied: with a queue of one step there are none.
     fn learning_rates(&self) -> [f32; 2] {
         let queued = self.queued.len() as u64;
         [queued, queued.saturating_sub(1)].map(|queued| self.learning_rate_after(self.step + queued) as f32)
     }
 
-    /// The progress of the run: the larger of the set value and the share of steps.
+    /// Returns the progress of the run: the set value or the share of steps, whichever is larger.
     #[must_use]
     pub fn progress(&self) -> f64 {
         self.settings.progress_after(self.step, self.progress)
     }
 
-    /// Sets the progress of the run, for runs that are limited by something other than steps. Clamped to `[0, 1]`; NaN
-    /// counts as 0.
+    /// Sets the progress of the run, for runs with another limit than steps. Clamped to `[0, 1]`; NaN counts as 0.
     pub fn set_progress(&mut self, progress: f64) {
         self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
     }
 
-    /// The scale of the loss of the newest collected step; `None` before it, and in a precision without one.
+    /// Returns the loss scale of the latest collected step; `None` before it, and in a precision without a loss
+    /// scale.
     #[must_use]
     pub fn loss_scale(&self) -> Option<f64> {
         self.collected_scale.map(f64::from)
     }
 
-    /// The layers that went back to float32, each with the relative error of its gradient that was too large.
+    /// Returns the layers that went back to float32, each with the relative gradient error that was too large.
     #[must_use]
     pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
         &self.float32_layers
     }
 
-    /// Its settings.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &TrainerSettings {
         &self.settings
     }
 
-    /// The network as trained so far, without averaging.
+    /// Returns the network as trained so far, without averaging.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The most positions of a board run through the network at once, if a batch of it is split.
+    /// Returns the maximum positions in one pass on a board, if batches there are split.
     fn micro_batch(&self, board: usize) -> Option<usize> {
         let configured = self.settings.micro_batch;
         self.split_boards.get(&board).copied().or((configured > 0).then_some(configured))
     }
 
-    /// Runs the batch forward and back, in micro-batches of half the size each time that memory runs out.
+    /// Runs the batch forward and backward, in micro-batches of half the size each time that memory runs out.
     fn split(
         &mut self,
         staged: &Staged,
@@ -487,7 +488,7 @@ impl Trainer {
         }
     }
 
-    /// Adds up the losses and gradients of micro-batches of about equal size, at most `positions_max` each.
+    /// Accumulates the losses and gradients of micro-batches of about equal size, at most `positions_max` each.
     fn micro_batches_of(
         &mut self,
         staged: &Staged,
@@ -551,7 +552,7 @@ impl Trainer {
         Ok(Pass { losses, gradient })
     }
 
-    /// Runs rows of a batch through `network` with products in `kind`, and returns their losses.
+    /// Runs rows of a batch through `network` with products in `kind`, and returns the losses.
     fn losses(&self, network: &Network, staged: &Staged, kind: Kind, mode: Mode) -> Result<LossTensors, Error> {
         let observations = staged.observations.f_to_kind(network.activation_kind(kind))?;
         let TrainerSettings { value_loss_weight, consistency_loss_weight, .. } = self.settings;
@@ -570,13 +571,13 @@ impl Trainer {
         }
     }
 
-    /// Writes back the running statistics of before a step.
+    /// Restores the running statistics from before a step.
     fn restore_statistics(&self, statistics: &Tensor) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         Ok(self.network.flat_statistics.shallow_clone().f_copy_(statistics)?)
     }
 
-    /// The scalars of a step, in the order of [`Measured`], on the device.
+    /// Returns the scalars of a step, in the order of [`Measured`], on the device.
     fn scalars(&self, Pass { losses, gradient }: &Pass) -> Result<Tensor, Error> {
         let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
         let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
@@ -616,8 +617,8 @@ impl Trainer {
         }
     }
 
-    /// Applies a step if the quantities of [`refuse_not_finite`](Self::refuse_not_finite) are finite, which the device
-    /// decides; returns whether it does, `[1]`. Keeps a copy of the gradient if one is wanted.
+    /// Applies a step if the quantities of [`refuse_not_finite`](Self::refuse_not_finite) are finite, which the
+    /// device decides; returns the decision, `[1]`. Keeps a copy of the gradient on request.
     fn update(
         &mut self,
         gradient: Tensor,
@@ -642,7 +643,7 @@ impl Trainer {
             learning_rate: &learning_rate,
             weight_decay: self.settings.weight_decay,
             step: &self.next_step,
-            // The gradient is divided by its norm relative to the largest that is accepted.
+            // The gradient is divided by the ratio of the norm to the maximum norm.
             scale: &scalars
                 .f_narrow(0, measured::GRADIENT_NORM, 1)?
                 .f_divide_scalar(self.settings.gradient_clip_norm)?
@@ -666,8 +667,8 @@ impl Trainer {
         Ok(is_applied)
     }
 
-    /// The share of the newest weights in their average, `[1]`: [`TrainerSettings::average_share`] on the device, which
-    /// alone has the number of applied steps.
+    /// Returns the share of the new weights in the average, `[1]`: [`TrainerSettings::average_share`] on the device,
+    /// which alone has the number of applied steps.
     fn average_share(&mut self) -> Result<Tensor, Error> {
         let steps = self.step + self.queued.len() as u64;
         if self.settings.averages_equally(self.settings.progress_after(steps, self.progress)) {

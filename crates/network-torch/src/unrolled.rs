@@ -1,5 +1,5 @@
-//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0
-//! they are those of an AlphaZero network of returns.
+//! Losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0 they
+//! are the losses of an AlphaZero network of returns.
 
 use tch::{Device, Kind, Tensor};
 
@@ -10,17 +10,16 @@ use crate::{
     muzero::{self, Unrolled, UnrolledChance},
 };
 
-/// Share of the gradient of a latent state that flows through the dynamics to the state before it.
+/// Share of a latent state's gradient that flows through the dynamics to the previous state.
 pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
 
-/// A root value counts as accurate up to this share of one more than its target's size.
+/// A root value counts as accurate within this share of `1 + |target|`.
 const ACCURATE: f64 = 0.1;
 
-/// The targets of an unrolled batch, or of some of its rows, on the device.
+/// Targets of an unrolled batch, or a range of rows, on the device.
 #[derive(Debug)]
 pub(crate) struct UnrolledTargets {
-    /// The rows that means are taken over: those of the whole batch, so that the losses and gradients of its parts add
-    /// up to its own.
+    /// Denominator of means: all rows of the batch, so that losses and gradients of parts add up to the whole.
     pub(crate) positions: i64,
     /// [`policy_weight`] of the whole batch.
     pub(crate) policy_weight: Tensor,
@@ -36,15 +35,14 @@ pub(crate) struct UnrolledTargets {
     pub(crate) value_weights: Tensor,
     /// `[B, K]`, before the transform: rewards, or value prefixes.
     pub(crate) rewards: Tensor,
-    /// What a model with chance encodes and the consistency loss compares unrolled states with, where either is
-    /// trained.
+    /// Inputs of the chance encoder and of the consistency loss, if either is trained.
     pub(crate) next_states: Option<NextStates>,
-    /// `[B]`; `None` where all rows count alike.
+    /// `[B]`; `None` if all rows have equal importance.
     pub(crate) importance: Option<Tensor>,
 }
 
 impl UnrolledTargets {
-    /// Rows `start..start + len` as a part of the same batch.
+    /// Returns the rows `start..start + len` as a part of the same batch.
     pub(crate) fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
         let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
         Ok(Self {
@@ -62,7 +60,7 @@ impl UnrolledTargets {
     }
 }
 
-/// Returns `max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, the policy weight of a batch per step, by which its policy loss is divided;
+/// Returns `max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, the policy weight of a batch per step, which divides the policy loss;
 /// `policy_weights` w is `[B, K + 1]`, s as in [`losses`].
 pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     let (_, states) = policy_weights.size2()?;
@@ -71,32 +69,34 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     Ok(weights.f_div(&shares.f_sum(None::<Kind>)?)?.f_clamp_min(1.0)?)
 }
 
-/// The factors of losses in the total.
+/// Weights of losses in the total.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossWeights {
-    /// Of the value loss.
+    /// Weight of the value loss.
     pub(crate) value: f64,
-    /// Of the consistency loss.
+    /// Weight of the consistency loss.
     pub(crate) consistency: f64,
 }
 
-/// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the whole batch:
+/// Returns the losses. With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the
+/// whole batch:
 ///
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions,
 /// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
-/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
-/// state that its action was taken in, and so has a value prefix u, which it follows last. The consistency loss is
+/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H. A reward has the value weight of
+/// the state before the action, and so has a value prefix u, which ends with that reward. The consistency loss is
 /// [`NextStates::loss`].
 ///
-/// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state that it
-/// was taken in, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the encoding
-/// e, its one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where
-/// c has no gradient: the cross-entropy of the codes, and the commitment of the encoder.
+/// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state
+/// before the action, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the
+/// encoding e, the one-hot code c of e and the chance weight u,
+/// `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where c has no gradient: the cross-entropy of the
+/// codes, and the commitment of the encoder.
 ///
 /// Without a step (K = 0) the reward loss is 0.
 ///
-/// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
-/// its target. The value error of a root without value target is 0.
+/// Entropy, accuracy and value errors are for the roots. A value is accurate if it is within `0.1 (1 + |z|)` of the
+/// target z. The value error of a root without value target is 0.
 pub(crate) fn losses(
     predictions: &Unrolled,
     targets: &UnrolledTargets,
@@ -165,7 +165,7 @@ pub(crate) fn losses(
     Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
 }
 
-/// `−ln σ(c) + ‖c − e‖²` of each step, `[K · B]`.
+/// Returns `−ln σ(c) + ‖c − e‖²` of each step, `[K · B]`.
 fn chance_losses(UnrolledChance { code, encoding, .. }: &UnrolledChance) -> Result<Tensor, Error> {
     let named = encoding.f_detach()?.f_argmax(-1, true)?;
     let cross_entropy =
@@ -175,7 +175,7 @@ fn chance_losses(UnrolledChance { code, encoding, .. }: &UnrolledChance) -> Resu
     Ok(cross_entropy.f_add(&commitment)?)
 }
 
-/// The shares s of the steps in a loss, `[K + 1]`.
+/// Returns the shares s of the steps in a loss, `[K + 1]`.
 fn step_shares(steps: i64, options: (Kind, Device)) -> Result<Tensor, Error> {
     let root = Tensor::f_ones([1_i64], options)?;
     Ok(Tensor::f_cat(&[root, Tensor::f_full([steps], 1.0 / steps.max(1) as f64, options)?], 0)?)

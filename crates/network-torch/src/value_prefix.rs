@@ -1,29 +1,29 @@
-//! Value prefixes of EfficientZero (Ye et al. 2021, section 4.2): the sum of the rewards of some steps, which an LSTM
-//! over the steps predicts. Their formula stands with [`LatentLayers`](network::LatentLayers).
+//! Value prefixes of EfficientZero (Ye et al. 2021, section 4.2): the sum of rewards over several steps, predicted by
+//! an LSTM. See [`LatentLayers`](network::LatentLayers) for the formula.
 
 use ::network::{MEMORY_UNITS, PREFIX_HORIZON};
 use tch::{Kind, Tensor};
 
 use crate::{Error, layers::Affine};
 
-/// The state of a memory, `[B, 64]` each.
+/// State of a memory, `[B, 64]` each.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// h: what the output reads.
+    /// h, the input of the output layer.
     pub(crate) output: Tensor,
     /// c.
     pub(crate) cell: Tensor,
 }
 
 impl Memory {
-    /// An empty memory of as many rows as `units`, in its kind.
+    /// Creates an empty memory with the rows and kind of `units`.
     fn empty(units: &Tensor) -> Result<Self, Error> {
         let zeros = || units.f_detach()?.f_zeros_like();
         Ok(Self { output: zeros()?, cell: zeros()? })
     }
 
-    /// Takes one step with the hidden units x `[B, 64]` of the reward head; the matrix is computed in `kind`, the rest
-    /// in the kind of x and the memory.
+    /// Takes one step with the hidden units x `[B, 64]` of the reward head; the matrix is computed in `kind`, the
+    /// rest in the kind of x and the memory.
     pub(crate) fn next(&self, gates: &Affine, x: &Tensor, kind: Kind) -> Result<Self, Error> {
         let units = size(MEMORY_UNITS);
         let sums = gates.linear(&Tensor::f_cat(&[x, &self.output], 1)?.f_to_kind(kind)?)?.f_to_kind(x.f_kind()?)?;
@@ -35,7 +35,7 @@ impl Memory {
     }
 }
 
-/// The outputs of a memory that is empty before the first step and after every horizon, from the hidden units
+/// Returns the outputs of a memory that is empty before the first step and after every horizon, from hidden units
 /// `[K, B, 64]`: `[K · B, 64]`.
 pub(crate) fn unroll(gates: &Affine, hidden: &Tensor, kind: Kind) -> Result<Tensor, Error> {
     let (steps, ..) = hidden.size3()?;
@@ -54,7 +54,7 @@ pub(crate) fn unroll(gates: &Affine, hidden: &Tensor, kind: Kind) -> Result<Tens
     Ok(Tensor::f_cat(&outputs, 0)?)
 }
 
-/// The sums of the rewards `[B, K]` since the memory was last empty, `[B, K]`.
+/// Returns the reward sums since the memory was last empty, from rewards `[B, K]` to `[B, K]`.
 pub(crate) fn sums(rewards: &Tensor) -> Result<Tensor, Error> {
     let parts = rewards.f_split(size(PREFIX_HORIZON), 1)?;
     let sums = parts.iter().map(|part| part.f_cumsum(1, None::<Kind>));

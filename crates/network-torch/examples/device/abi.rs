@@ -1,4 +1,4 @@
-//! The C symbols that the engine and the learner may call without a shim.
+//! C symbols that the engine and the learner may call without a shim.
 
 use std::ffi::CStr;
 
@@ -46,7 +46,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     }
     check(settings, "symbols of libtorch_cuda", &OF_LIBTORCH_CUDA);
     check(settings, "symbols of the CUDA runtime", &OF_CUDART);
-    // libtorch_cuda is linked with NCCL, so that it is loaded; opening it again finds the loaded one.
+    // libtorch_cuda is linked with NCCL, so that it is loaded; opening it again finds the loaded library.
     // SAFETY: the name is a valid C string; the library is never closed.
     let nccl = unsafe { libc::dlopen(c"libnccl.so.2".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     settings.claim("libnccl.so.2 is found", if nccl.is_null() { "no" } else { "yes" }, !nccl.is_null());

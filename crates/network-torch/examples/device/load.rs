@@ -1,4 +1,4 @@
-//! The devices of this machine, and the choices of `auto`.
+//! Devices of this machine, and the choices of `auto`.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use network_torch::{
 
 use crate::{Result, Settings};
 
-/// Lists the devices. Where no CUDA device is expected, because the option names the CPU, there must be a reason, and
+/// Lists the devices. If no CUDA device is expected, because the option names the CPU, there must be a reason, and
 /// `cuda` by name must be an error.
 pub(super) fn load(settings: &Settings) -> Result<()> {
     // The first call of libtorch, which loads the CUDA half.
@@ -35,7 +35,7 @@ pub(super) fn load(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The precision that `auto` chooses.
+/// Checks the precision that `auto` chooses.
 pub(super) fn precision(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let start = Instant::now();

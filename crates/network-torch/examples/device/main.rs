@@ -1,8 +1,8 @@
-//! Checks what a device computes and how fast: `cargo run --release -p network-torch --example device -- STEP`.
+//! Checks the results and the speed of a device: `cargo run --release -p network-torch --example device -- STEP`.
 //!
-//! `cargo xtask device-check` packs this program and runs its steps on a machine with a GPU; docs/device-check.md
-//! describes them. Each step prints one JSON object per line: the step, the name of a quantity, its value and unit, the
-//! bar that it has to meet, and whether it does. A step exits with a failure only if it could not measure. Start with
+//! `cargo xtask device-check` packs this program and runs the steps on a machine with a GPU; docs/device-check.md
+//! describes them. Each step prints one JSON object per line: the step, the name of a quantity, the value with unit,
+//! the bar to meet, and whether it is met. A step exits with a failure only if it could not measure. Start with
 //! [`Step`].
 #![allow(
     clippy::disallowed_methods,
@@ -27,10 +27,10 @@ use std::process::ExitCode;
 
 use network_torch::{Chosen, DevicePreference, Purpose, choose_device};
 
-/// Errors of libtorch, of evaluators and of arguments, which all end the step.
+/// Errors of libtorch, evaluators and arguments, all of which end the step.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A step and its function.
+/// A step with the function that runs it.
 type Step = (&'static str, fn(&Settings) -> Result<()>);
 
 const STEPS: [Step; 9] = [
@@ -45,7 +45,7 @@ const STEPS: [Step; 9] = [
     ("learner", speed::learner),
 ];
 
-/// The sizes of what is computed.
+/// Sizes of the networks and batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
     /// Networks and batches for a GPU.
@@ -54,14 +54,14 @@ enum Size {
     Small,
 }
 
-/// The options of a step.
+/// Options of a step.
 #[derive(Debug, Clone)]
 struct Settings {
-    /// The step, which is part of every line of output.
+    /// Name of the step, printed in every line of output.
     step: &'static str,
     preference: DevicePreference,
     size: Size,
-    /// The arithmetic of the step `numbers`: `f32`, `tf32` or `bf16`.
+    /// Arithmetic of the step `numbers`: `f32`, `tf32` or `bf16`.
     arithmetic: String,
 }
 
@@ -86,14 +86,14 @@ impl Settings {
         Ok((settings, step))
     }
 
-    /// The device; the first call of libtorch.
+    /// Returns the device; the first call of libtorch.
     fn device(&self) -> Result<Chosen> {
         let chosen = choose_device(self.preference, Purpose::Inference)?;
         eprintln!("device: {chosen}");
         Ok(chosen)
     }
 
-    /// The first of two values on a GPU, the second one for a trial on a CPU.
+    /// Returns the first of two values on a GPU, the second for a trial on a CPU.
     fn sized<T>(&self, full: T, small: T) -> T {
         match self.size {
             Size::Full => full,
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the number of cores that this process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

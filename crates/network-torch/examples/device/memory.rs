@@ -1,16 +1,16 @@
-//! Symbols of libraries that are loaded, and the memory that a device or this process holds.
+//! Symbols of loaded libraries, and memory use of a device or this process.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use network_torch::Device;
 
-/// The address of a symbol in the libraries that are loaded for the whole process; null if there is none.
+/// Returns the address of a symbol in the libraries loaded for the whole process; null if there is none.
 pub(super) fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a valid C string; the call only looks it up.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// The bytes that are held: of the memory of a CUDA device by all programs, else of the main memory by this process.
+/// Returns the bytes in use: on a CUDA device by all programs, otherwise in main memory by this process.
 pub(super) fn held_bytes(device: Device) -> Option<u64> {
     match device {
         Device::Cuda(_) => cuda_bytes(),
@@ -18,7 +18,7 @@ pub(super) fn held_bytes(device: Device) -> Option<u64> {
     }
 }
 
-/// Total minus free memory of the current CUDA device.
+/// Returns total minus free memory of the current CUDA device.
 fn cuda_bytes() -> Option<u64> {
     type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
     let address = symbol(c"cudaMemGetInfo");

@@ -12,19 +12,19 @@ use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, name, plain, training_batch};
 use crate::{Result, Settings};
 
-/// Longer than NCCL takes to join a group of one.
+/// Time limit for joining a group of one, longer than NCCL takes.
 const LONG: Duration = Duration::from_secs(20);
-/// The limit of a join that cannot succeed, and the time that it may take beyond.
+/// Limit of a join that cannot succeed, and the bar for the whole join including the abort.
 const LIMIT: Duration = Duration::from_secs(2);
 const ABORT_BAR_SECONDS: f64 = 4.0;
-/// Sums that are timed.
+/// Timed sums.
 const SUMS: u32 = 20;
 /// Bytes that pass through the memory of the GPU in several parts.
 const BYTES: usize = 40_000_003;
-/// Numbers beside a contribution.
+/// Extra numbers in a sum, next to a contribution.
 const BESIDE: [f32; 3] = [1.0, 0.1, 16_777_216.0];
 
-/// Sums and copies in a group of one, which must change no bit, and joins that must end at their limit.
+/// Checks sums and copies in a group of one, which must change no bit, and joins that must end at the limit.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let Device::Cuda(index) = device else {
@@ -58,8 +58,8 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// A contribution in the memory of its device: a sum of one changes no bit, and its step is that of the same numbers
-/// from the host.
+/// Checks a contribution in device memory: a sum over one learner changes no bit, and the step equals the step with
+/// the same numbers from the host.
 fn contributions(settings: &Settings, device: Device, mut group: Option<&mut dyn Collective>) -> Result<()> {
     let architecture = settings.sized(plain(20, 256, CONNECT_FOUR), plain(2, 16, CONNECT_FOUR));
     let rows = settings.sized(256, 32);
@@ -100,7 +100,7 @@ fn is_equal(contributed: &Contributed<DeviceContribution>, numbers: &[f32]) -> R
     Ok(is_equal && bits(&contribution.beside()?) == bits(&BESIDE))
 }
 
-/// Groups whose second member never comes, or is on the same GPU.
+/// Checks groups with a second member that never comes, or is on the same GPU.
 fn incomplete(settings: &Settings, nccl: &Nccl) -> Result<()> {
     let start = Instant::now();
     let joined = nccl.join(&nccl.unique_id()?, [0, 2], LIMIT, &Arc::default());

@@ -1,4 +1,4 @@
-//! The answers of a device beside those of the CPU in float32.
+//! Predictions of a device compared with the CPU in float32.
 
 use inference::Precision;
 use inference::{Batch, Evaluator, Predictions};
@@ -10,14 +10,14 @@ use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, GO, complete, distance, name, plain, positions, trained_weights};
 use crate::{Result, Settings, cores};
 
-/// Blocks of memory that are filled with NaN and freed before each batch, in float32 numbers: a kernel that reads what
-/// it did not write then answers NaN.
+/// Memory blocks that are filled with NaN and freed before each batch, in float32 numbers: a kernel that reads memory
+/// it did not write then returns NaN.
 const POISONED: [i64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24, 1 << 26];
 
 /// Compares networks and batch sizes in one arithmetic.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
-    // Sums in another order differ by a few ulps a layer; TF32 keeps 10 bits of each factor, bfloat16 7.
+    // Sums in another order differ by a few ulps per layer; TF32 keeps 10 bits of each factor, bfloat16 7.
     let (precision, bar) = match settings.arithmetic.as_str() {
         "f32" => (Precision::F32, 1e-4),
         "tf32" => (Precision::F32, 3e-3),
@@ -37,8 +37,8 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The largest relative error over batches, which repeat `distinct` positions; NaN if a batch could not be answered
-/// with finite numbers.
+/// Returns the largest relative error over batches, which repeat `distinct` positions; NaN if a batch could not be
+/// evaluated to finite numbers.
 fn largest_error(
     architecture: &Architecture,
     distinct: usize,
@@ -56,7 +56,7 @@ fn largest_error(
     let mut evaluator = evaluator(device, precision)?;
     let (mut got, mut largest) = (Predictions::new(), 0.0_f64);
     for &size in batches {
-        // Each size begins with another position, so that an answer in a wrong row is seen.
+        // Each size starts with another position, so that a prediction in a wrong row is detected.
         let order: Vec<usize> = (0..size).map(|i| (i + size) % distinct).collect();
         let mut batch = Batch::new(once.shape());
         batch.extend_from(&once, order.iter().copied());

@@ -1,10 +1,10 @@
-//! The lines of output: one JSON object for each quantity.
+//! Lines of output: one JSON object per quantity.
 
 use serde_json::{Value, json};
 
 use crate::Settings;
 
-/// What a missed bar means.
+/// Consequence of a missed bar.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// A wrong result: the check fails.
@@ -24,7 +24,7 @@ impl Settings {
         self.line(name, json!(value), unit, &format!(">= {bar}"), kind.name(), Some(value >= bar));
     }
 
-    /// Prints a claim that must hold, with what was found.
+    /// Prints a claim that must hold, with the finding.
     pub(super) fn claim(&self, name: &str, found: &str, holds: bool) {
         self.line(name, json!(found), "", "holds", Kind::Correctness.name(), Some(holds));
     }

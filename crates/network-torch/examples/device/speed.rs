@@ -1,4 +1,4 @@
-//! Evaluations and training steps per second, beside the peak rate of a large matrix product.
+//! Evaluations and training steps per second, compared with the peak rate of a large matrix product.
 
 use std::sync::Barrier;
 use std::thread;
@@ -17,17 +17,17 @@ use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, plain, positions, trained_weights, training_batch};
 use crate::{Result, Settings, Size, cores};
 
-/// Threads that evaluate at the same time, so that the device has the next batch while one is computed.
+/// Threads that evaluate concurrently, so that the device has the next batch while it computes one.
 const CALLERS: usize = 3;
-/// The share of the peak that 20x256 has to reach: 200,000 evaluations/s of an H100.
+/// Minimum share of the peak for 20x256 evaluation: 200,000 evaluations/s on an H100.
 const EVALUATION_SHARE_BAR: f64 = 0.4;
-/// The share of the peak that training 20x256 has to reach: 35,000 positions/s of an H100.
+/// Minimum share of the peak for 20x256 training: 35,000 positions/s on an H100.
 const TRAINING_SHARE_BAR: f64 = 0.2;
 
 /// Blocks and channels.
 type Tower = [usize; 2];
 
-/// Evaluations/s by network and batch size.
+/// Measures evaluations/s by network and batch size.
 pub(super) fn sweep(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let peak = peak(settings, device)?;
@@ -66,10 +66,10 @@ pub(super) fn sweep(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Training steps in the precision of `auto`: positions/s by network and batch size.
+/// Measures training steps in the precision of `auto`: positions/s by network and batch size.
 pub(super) fn learner(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
-    // The learner computes operations of a CPU in all its threads.
+    // The learner computes CPU operations in all threads of libtorch.
     set_threads(settings.sized(cores(), 1));
     let precision = match device {
         Device::Cpu => choose_training_precision(TrainingPrecision::Auto, device, &mut Instant::now)?.precision,
@@ -101,8 +101,7 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Prints a share of the peak, with a bar if the tower is the one that the bar is for. Small networks on a CPU are
-/// bound by other limits.
+/// Prints a share of the peak, with a bar if the bar is for this tower. Small networks on a CPU have other limits.
 fn share(settings: &Settings, ([blocks, channels], of_the_bar, what): (Tower, Tower, &str), share: f64, bar: f64) {
     if settings.size == Size::Small {
         return;
@@ -115,7 +114,7 @@ fn share(settings: &Settings, ([blocks, channels], of_the_bar, what): (Tower, To
     }
 }
 
-/// FLOP/s of a large product of bfloat16 matrices.
+/// Returns the FLOP/s of a large product of bfloat16 matrices.
 fn peak(settings: &Settings, device: Device) -> Result<f64> {
     let side = settings.sized(8192, 1024);
     if device == Device::Cpu {
@@ -130,7 +129,7 @@ fn peak(settings: &Settings, device: Device) -> Result<f64> {
     Ok(rate)
 }
 
-/// Calls per second over `time`, after three calls that do not count.
+/// Returns calls per second over `time`, after three uncounted calls.
 fn calls_per_second(time: Duration, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     for _ in 0..3 {
         call()?;
@@ -143,7 +142,7 @@ fn calls_per_second(time: Duration, mut call: impl FnMut() -> Result<()>) -> Res
     Ok(f64::from(calls) / start.elapsed().as_secs_f64())
 }
 
-/// Evaluations/s of all evaluators together, each in a thread of its own with a batch of its own.
+/// Returns evaluations/s of all evaluators together, each in a separate thread with a separate batch.
 fn evaluations_per_second(
     evaluators: Vec<Box<dyn Evaluator>>,
     architecture: &Architecture,
@@ -155,7 +154,7 @@ fn evaluations_per_second(
         let batch = positions(architecture, size, thread as u64);
         let mut predictions = Predictions::new();
         let warm = (0..3).try_for_each(|_| evaluator.evaluate(&batch, &mut predictions));
-        // All threads reach the barrier, also those that failed.
+        // All threads reach the barrier, even after a failure.
         barrier.wait();
         warm?;
         let (start, mut evaluated) = (Instant::now(), 0);
@@ -173,7 +172,7 @@ fn evaluations_per_second(
     })
 }
 
-/// The FLOPs of one evaluation; products with the padding do not count.
+/// Returns the FLOPs of one evaluation; products with the padding do not count.
 fn flops(architecture: &Architecture) -> Result<f64> {
     Ok(2.0 * Layers::new(architecture)?.multiply_adds() as f64)
 }

@@ -13,19 +13,19 @@ use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, distance, plain, positions, trained_weights};
 use crate::{Result, Settings};
 
-/// Threads that evaluate.
+/// Number of evaluating threads.
 const THREADS: usize = 8;
-/// Networks that take turns.
+/// Networks that alternate as weights versions.
 const NETWORKS: u64 = 3;
-/// The interval between two weights versions.
+/// Interval between two weights versions.
 const SWAP: Duration = Duration::from_millis(100);
-/// The change of the memory held that a depth may leave behind, in MiB.
+/// Maximum change of memory use after a depth, in MiB.
 const MEMORY_BAR: f64 = 64.0;
 
 /// Runs the threads at several depths of batches in flight.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let architecture = settings.sized(plain(6, 64, CONNECT_FOUR), plain(2, 16, CONNECT_FOUR));
-    // One precision, so that all answers have the same bar.
+    // One precision, so that all predictions have the same bar.
     let libtorch = Libtorch::new(settings.preference, PrecisionPreference::Bf16, Instant::now)?;
     let weights: Vec<Vec<u8>> =
         (0..NETWORKS).map(|seed| trained_weights(&architecture, seed)).collect::<Result<_>>()?;
@@ -34,14 +34,14 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     let depths: &[usize] = if libtorch.is_accelerated() { &[1, 2, 4] } else { &[1] };
     let time = settings.sized(Duration::from_secs(3), Duration::from_secs(2));
     let expected = bench.alone()?;
-    // The first round sets up what the allocator and the kernels keep.
+    // The first round sets up the memory that allocator and kernels keep.
     bench.round(&expected, time / 4)?;
     for &depth in depths {
         libtorch.set_in_flight(depth);
         let before = held_bytes(device);
         let round = bench.round(&expected, time)?;
         let of = |what: &str| format!("{THREADS} threads, {depth} in flight: {what}");
-        // Merged batches have other sizes than those of one thread, for which other kernels may be chosen.
+        // Merged batches have other sizes than a single thread's, for which other kernels may be chosen.
         settings.at_most(Kind::Correctness, &of("error against one thread"), (round.error, "relative"), 2e-2);
         settings.value(&of("weights versions"), round.versions as f64, "");
         settings.value(&of("batches"), round.batches as f64, "");
@@ -62,21 +62,21 @@ struct Bench<'a> {
     libtorch: &'a Libtorch,
 }
 
-/// The results of all threads.
+/// Results of all threads.
 struct Round {
-    /// The largest relative error of a batch.
+    /// Largest relative error of a batch.
     error: f64,
     batches: u64,
     versions: u64,
 }
 
 impl Bench<'_> {
-    /// The batch of a thread: each has another size and other positions.
+    /// Returns the batch of a thread, with a different size and different positions for each thread.
     fn batch(&self, thread: usize) -> Batch {
         positions(&self.architecture, 32 + 24 * thread, 100 + thread as u64)
     }
 
-    /// A version of the network that its number selects.
+    /// Returns the weights version `number`.
     fn version(&self, number: u64) -> (Manifest, &[u8]) {
         let bytes = &self.weights[usize::try_from(number % NETWORKS).expect("a small number")];
         let manifest = Manifest {
@@ -89,7 +89,7 @@ impl Bench<'_> {
         (manifest, bytes)
     }
 
-    /// The answers to each thread's batch by each network, one at a time.
+    /// Returns the predictions for each thread's batch by each network, one at a time.
     fn alone(&self) -> Result<Vec<Vec<Predictions>>> {
         let by_network = |number| {
             let (manifest, bytes) = self.version(number);

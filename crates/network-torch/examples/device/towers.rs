@@ -1,4 +1,4 @@
-//! Networks, positions and batches of random numbers, and the distance between two answers.
+//! Networks, positions and batches of random numbers, and the distance between two predictions.
 
 use game::{Action, ObservationShape};
 use inference::{Batch, Predictions};
@@ -40,22 +40,22 @@ pub(super) fn complete(blocks: usize, channels: usize, board: Board) -> Architec
     Architecture { squeeze_excitation: channels / 4, global_pooling: channels / 4, ..plain(blocks, channels, board) }
 }
 
-/// `20x256@19x19`, with `+SE+pool` for the additions to blocks.
+/// Returns a name such as `20x256@19x19`, with `+SE+pool` for the additions to blocks.
 pub(super) fn name(architecture: &Architecture) -> String {
     let Architecture { blocks, channels, height, width, .. } = architecture;
     let additions = if architecture.squeeze_excitation > 0 { "+SE+pool" } else { "" };
     format!("{blocks}x{channels}{additions}@{height}x{width}")
 }
 
-/// Weights as of a network that has been trained: no number is at its initial value, the logits have a magnitude of
-/// about one, and the activations of a deep tower do not grow.
+/// Returns weights like a trained network's: no number is at the initial value, the logits have a magnitude of about
+/// one, and the activations of a deep tower do not grow.
 ///
 /// # Errors
-/// An architecture that is out of range.
+/// Fails for an architecture that is out of range.
 pub(super) fn trained_weights(architecture: &Architecture, seed: u64) -> Result<Vec<u8>> {
-    /// The scale of the last norm of each block, so that twenty blocks together add as much as their input has.
+    /// Scale of the last norm of each block, so that twenty blocks together add as much as the input.
     const RESIDUAL_SCALE: f32 = 0.25;
-    /// Outputs of the heads begin at a tenth of the usual size.
+    /// Outputs of the heads start at a tenth of the usual size.
     const OUTPUT_SCALE: f32 = 10.0;
     let bytes = Network::new(architecture, Device::Cpu, seed)?.to_safetensors()?;
     let mut reader = Reader::new(&bytes)?;
@@ -77,7 +77,7 @@ pub(super) fn trained_weights(architecture: &Architecture, seed: u64) -> Result<
     Ok(network::write(entries)?)
 }
 
-/// Random observations of zeros and ones, in which every action is legal.
+/// Random zero-one observations, with every action legal.
 pub(super) fn positions(architecture: &Architecture, count: usize, seed: u64) -> Batch {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let legal: Vec<Action> = (0..actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect();
@@ -89,7 +89,7 @@ pub(super) fn positions(architecture: &Architecture, count: usize, seed: u64) ->
     batch
 }
 
-/// Random positions with random targets: action 0 is illegal in every other row, and every third row has no policy
+/// Random positions with random targets: action 0 is illegal in every second row, and every third row has no policy
 /// target.
 pub(super) fn training_batch(architecture: &Architecture, rows: usize, seed: u64) -> TrainingBatch {
     let shares = |values: Vec<f32>| {
@@ -112,8 +112,8 @@ pub(super) fn training_batch(architecture: &Architecture, rows: usize, seed: u64
     batch
 }
 
-/// The squared distance between the logits behind two answers, and the squared size of the second one. The logits are
-/// recovered up to a constant, as logarithms minus their mean: probabilities themselves hide errors near uniform.
+/// Returns the squared distance between the logits of two predictions, and the squared size of the second. The logits
+/// are recovered up to a constant, as logarithms minus the mean: probabilities themselves hide errors near uniform.
 pub(super) fn distance(got: &Predictions, i: usize, reference: &Predictions, j: usize) -> (f64, f64) {
     let value = |predictions: &Predictions, i: usize| {
         let wdl = predictions.wdl()[i];
@@ -135,7 +135,7 @@ fn squares(got: &[f32], reference: &[f32]) -> (f64, f64) {
     (error, reference.iter().map(|reference| reference.powi(2)).sum())
 }
 
-/// All numbers of a file of weights, in the order of the layers.
+/// Returns all numbers of a weights file, in layer order.
 pub(super) fn numbers(architecture: &Architecture, bytes: &[u8]) -> Result<Vec<f32>> {
     let mut reader = Reader::new(bytes)?;
     let mut numbers = Vec::new();

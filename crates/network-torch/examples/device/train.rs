@@ -1,4 +1,4 @@
-//! Training steps of a device beside those of the CPU, a refused step, and a restored checkpoint.
+//! Training steps of a device compared with the CPU, a refused step, and a restored checkpoint.
 
 use network_torch::{Device, Error, Network, Trainer, set_threads};
 use training::{Examples, Observations, Precision, TrainerSettings, TrainingKernel};
@@ -8,10 +8,10 @@ use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, complete, name, numbers, plain, training_batch};
 use crate::{Result, Settings, cores};
 
-/// Training steps that are compared.
+/// Compared training steps.
 const STEPS: u64 = 20;
 
-/// Compares networks and precisions, then checks a step that is refused and a checkpoint.
+/// Compares networks and precisions, then checks a refused step and a checkpoint.
 pub(super) fn run(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let rows = settings.sized(256, 32);
@@ -37,7 +37,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     refusal_and_restoration(settings, architecture, device, rows)
 }
 
-/// The weights after a step for each batch, and the loss of the last one.
+/// Returns the weights after a step on each batch, and the loss of the last step.
 fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[Examples]) -> Result<(Vec<f32>, f64)> {
     let mut trainer = trainer(architecture, on)?;
     let mut loss = f64::NAN;
@@ -61,7 +61,7 @@ fn relative(got: &[f32], expected: &[f32]) -> f64 {
     (error / squares(&mut expected.iter().map(|&expected| f64::from(expected)))).sqrt()
 }
 
-/// A step with a NaN must change nothing, and a restored trainer must hold the same bits.
+/// Checks that a step with a NaN changes nothing, and that a restored trainer has the same bits.
 fn refusal_and_restoration(
     settings: &Settings,
     architecture: &Architecture,

@@ -1,6 +1,6 @@
 //! Opens the CUDA half of libtorch at run time, so that one binary serves machines with and without CUDA.
 //!
-//! The half lies beside the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the
+//! The half is next to the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the
 //! loader.
 
 use std::ffi::{CStr, CString, OsStr};
@@ -12,13 +12,13 @@ const LIBRARY: &str = "libtorch_cuda.so";
 const OF_THE_CPU_HALF: &CStr = c"aoti_torch_device_type_cpu";
 /// A function of `libcudart.so`, which the CPU half loads.
 const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
-/// The library with the headers of the run-time compiler of CUDA 13.0, which lies beside the runtime.
+/// Library with the headers of the CUDA 13.0 run-time compiler, next to the runtime.
 const BUILTINS: &str = "libnvrtc-builtins.so.13.0";
 
 /// Opens the CUDA half for the whole process.
 ///
 /// # Errors
-/// The missing part in human-readable form: the driver, the CUDA half, or a library that this half needs.
+/// Returns the missing part in human-readable form: the driver, the CUDA half, or a library that this half needs.
 pub(super) fn load() -> Result<(), String> {
     // First, because the CUDA half is gigabytes of files and of no use without a driver.
     open(Path::new("libcuda.so.1")).map_err(|why| format!("there is no NVIDIA driver ({why})"))?;
@@ -32,8 +32,8 @@ pub(super) fn load() -> Result<(), String> {
     }
     let builtins = folder_of(OF_THE_RUNTIME).map(|folder| folder.join(BUILTINS));
     if let Some(builtins) = builtins.filter(|builtins| builtins.exists()) {
-        // The compiler that cuDNN uses opens this library by name, but has no path of its own to search: it is found
-        // only if it is loaded already.
+        // The compiler that cuDNN uses opens this library by name, but has no search path for it: it is found only if
+        // it is loaded already.
         open(&builtins)?;
     }
     Ok(())
@@ -42,8 +42,8 @@ pub(super) fn load() -> Result<(), String> {
 /// Opens a library for the whole process and never closes it.
 fn open(library: &Path) -> Result<(), String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. The
-    // initialisers of the CUDA half register its kernels with the libtorch that is already loaded, as intended.
+    // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. The CUDA
+    // half's initialisers register kernels with the libtorch that is already loaded, as intended.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if !handle.is_null() {
         return Ok(());
@@ -56,14 +56,14 @@ fn open(library: &Path) -> Result<(), String> {
     Err(why.unwrap_or_else(|| format!("{} cannot be loaded", library.display())))
 }
 
-/// Returns the folder of the loaded library that defines a function.
+/// Returns the directory of the loaded library that defines a function.
 fn folder_of(function: &CStr) -> Option<PathBuf> {
     // SAFETY: the name is a valid C string, and the address is only passed on.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, function.as_ptr()) };
     if address.is_null() {
         return None;
     }
-    // SAFETY: all bytes zero are a valid `Dl_info`, whose fields are pointers.
+    // SAFETY: all bytes zero are a valid `Dl_info`, which has pointer fields.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: `dladdr` only reads the tables of the loader, and writes to `info`.
     if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {

@@ -10,14 +10,14 @@ use crate::{
 };
 use inference::Precision;
 
-/// A precision and the reason why it was chosen.
+/// A precision with the reason for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenPrecision {
-    /// The precision.
+    /// Chosen number format.
     pub precision: Precision,
-    /// Whether layers that lose too much in it go back to float32, in training.
+    /// Whether layers with too large an error go back to float32, in training.
     pub is_adaptive: bool,
-    /// Human-readable; with the two times if they were measured, and with the use of TF32.
+    /// Human-readable; with both times if they were measured, and with the use of TF32.
     pub reason: String,
 }
 
@@ -28,13 +28,13 @@ impl std::fmt::Display for ChosenPrecision {
     }
 }
 
-/// Positions of the measured forward pass on the CPU, where a thread evaluates a batch of its own.
+/// Positions of the measured forward pass on the CPU, where each thread evaluates a separate batch.
 const MEASURED_POSITIONS: usize = 64;
-/// Positions of the measured forward pass on an accelerator, where small batches measure the time of launches.
+/// Positions of the measured forward pass on an accelerator, where small batches would measure launch times.
 const MEASURED_POSITIONS_ACCELERATED: usize = 1024;
 /// Forward passes per measurement; the fastest counts, so that other load on the machine distorts the result less.
 const MEASURED_PASSES: usize = 7;
-/// The speed-up from which on bf16 is chosen, since it costs a little accuracy.
+/// Minimum speed-up to choose bf16, since it costs a little accuracy.
 const WORTH_IT: f64 = 1.2;
 
 /// Finds the precision of evaluation for `preference` on `device`.
@@ -61,8 +61,8 @@ pub fn choose_precision(
 
 /// Finds the precision of training for `preference` on `device`.
 ///
-/// `auto` takes what [`choose_precision`] takes, and float16 on a CUDA device without bfloat16; a precision below
-/// float32 that nothing but `auto` asked for is adaptive. `adaptive` takes bfloat16, or float16 without it.
+/// `auto` takes the same as [`choose_precision`], and float16 on a CUDA device without bfloat16; a precision below
+/// float32 that only `auto` chose is adaptive. `adaptive` takes bfloat16, or float16 without it.
 ///
 /// # Errors
 /// [`Error::Device`] if a precision is named and the device does not permit it or differs from the CPU.
@@ -96,23 +96,23 @@ fn choose(
     candidate.choose(wanted, probe, &mut |precision| measure(precision, device, now))
 }
 
-/// What a preference asks of a device.
+/// Demand of a preference on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// The fastest precision.
     Fastest,
     /// This precision and no other.
     Only(Precision),
-    /// A precision below float32, with layers that go back to it.
+    /// A precision below float32, with layers that go back to float32.
     Adaptive,
 }
 
-/// A device for which a precision is chosen.
+/// A device in need of a precision.
 #[derive(Debug)]
 struct Candidate {
     device: Device,
     rules: DeviceRules,
-    /// Only of CUDA devices, where it can be read.
+    /// Of CUDA devices only, if it can be read.
     capability: Option<ComputeCapability>,
     purpose: Purpose,
 }
@@ -145,7 +145,8 @@ impl Candidate {
         Ok(choice)
     }
 
-    /// The precision below float32 that the device permits: bfloat16 where it can be chosen, which needs no scale.
+    /// Returns the precision below float32 that the device permits: bfloat16 if possible, since it needs no loss
+    /// scale.
     fn lower(&self) -> Option<Precision> {
         let below = [Precision::Bf16, Precision::F16];
         below.into_iter().find(|&precision| self.rules.permits(precision, self.purpose))
@@ -174,7 +175,7 @@ impl Candidate {
         }
     }
 
-    /// A precision below float32 that was not asked for.
+    /// Returns a precision below float32 that was not configured.
     fn lowered(&self, precision: Precision, reason: String) -> ChosenPrecision {
         ChosenPrecision { precision, is_adaptive: self.purpose == Purpose::Training, reason }
     }
@@ -220,7 +221,7 @@ fn measured_positions(device: Device) -> usize {
     if device == Device::Cpu { MEASURED_POSITIONS } else { MEASURED_POSITIONS_ACCELERATED }
 }
 
-/// Returns the duration of the fastest of a few forward passes, including the copy of the answers to the CPU.
+/// Returns the time of the fastest of a few forward passes, including the copy to the CPU.
 fn measure(precision: Precision, device: Device, now: &mut dyn FnMut() -> Instant) -> Result<Duration, Error> {
     process::apply();
     let positions = measured_positions(device);
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(choice(1000, 4000), Precision::F32);
     }
 
-    /// A scripted clock in which every pass of the first measurement takes five times as long as of the second.
+    /// A scripted clock with passes in the first measurement five times as long as in the second.
     #[test]
     fn auto_chooses_the_faster_measured_precision_and_reports_the_times() {
         #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; only differences count")]
@@ -303,7 +304,7 @@ mod tests {
         Candidate { device: Device::Mps, rules: DeviceRules::MPS, capability: None, purpose }
     }
 
-    /// The choice where bf16 passes the probe or not, and is twice as fast.
+    /// Returns the choice with this probe result for bf16, which is twice as fast.
     fn choice(candidate: &Candidate, wanted: Wanted, probed: Result<f64, &str>) -> String {
         let milliseconds = |precision| if precision == Precision::F32 { 2 } else { 1 };
         let chosen = candidate.choose(wanted, &mut |_| probed.map_err(str::to_owned), &mut |precision| {

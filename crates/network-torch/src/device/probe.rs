@@ -1,7 +1,7 @@
-//! Compares a device with the CPU before it is used.
+//! Comparison of a device with the CPU before use.
 //!
-//! An incompatible driver, a missing operation and a device that computes wrong numbers are found here and not in the
-//! middle of a run. Start at [`probe`].
+//! This finds an incompatible driver, a missing operation or a device that computes wrong numbers early and not in
+//! the middle of a run. Start with [`probe`].
 
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
@@ -14,10 +14,10 @@ use training::{Decay, Examples, Optimiser, Precision, TrainerSettings, TrainingB
 
 /// A device that can be compared with the CPU.
 pub(crate) trait Subject {
-    /// Returns the logits `[B · (A + 3)]` of the network of `case` for its observations.
+    /// Evaluates the network of `case` on the batch of `case` and returns the logits, `[B · (A + 3)]`.
     fn infer(&self, case: &Case, precision: Precision) -> Result<Vec<f32>, Error>;
 
-    /// Trains the network of `case` on its batch.
+    /// Trains the network of `case` on the batch of `case`.
     fn train(&self, case: &Case, precision: Precision, schedule: Schedule) -> Result<Trained, Error>;
 }
 
@@ -30,16 +30,16 @@ pub(crate) struct Case {
     batch: TrainingBatch,
 }
 
-/// The results of training steps.
+/// Results of training steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trained {
-    /// The total loss of each step, before it updated the weights.
+    /// Total loss of each step, before the weight update.
     losses: Vec<f64>,
-    /// The changes of the parameters and of the running statistics by all steps, tensor by tensor.
+    /// Changes of parameters and running statistics over all steps, tensor by tensor.
     changes: Vec<Vec<f32>>,
 }
 
-/// The training steps of a trial.
+/// Training steps of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     steps: usize,
@@ -47,21 +47,21 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// For comparing changes of parameters: so large that the rounding of the parameters hides none of them.
+    /// For comparing changes of parameters: so large that rounding hides none of the changes.
     const ONE_STEP: Self = Self { steps: 1, learning_rate: 10.0 };
     /// For comparing losses: they fall by nearly half without diverging.
     const FEW_STEPS: Self = Self { steps: 4, learning_rate: 0.2 };
 }
 
-/// Positions of a case.
+/// Positions per case.
 const POSITIONS: usize = 32;
 
-/// The largest accepted difference, relative: of logits; of the changes by a training step in float32; of losses in
-/// bfloat16, whose gradients are too inexact to compare.
+/// Returns the maximum relative difference: in logits; in the changes by a training step in float32; in losses in
+/// bfloat16, as those gradients are too inexact to compare.
 ///
 /// On the networks of the probe, sums in another order change logits and gradients by 4e-6 at most. Gradients in
-/// bfloat16 differ by up to 0.23, and TF32 has an eighth of its rounding error. A gradient of zero instead of the right
-/// one differs by more than 0.6, whichever tensor it belongs to.
+/// bfloat16 differ by up to 0.23, and TF32 has an eighth of that rounding error. A zero gradient in place of the
+/// right one differs by more than 0.6, for any tensor.
 fn bar(precision: Precision, purpose: Purpose, rules: DeviceRules) -> f64 {
     match (precision, purpose) {
         (Precision::F32, Purpose::Inference) if rules.tf32_convolutions => 3e-3,
@@ -72,12 +72,12 @@ fn bar(precision: Precision, purpose: Purpose, rules: DeviceRules) -> f64 {
     }
 }
 
-/// Compares what a device computes in `precision` for `purpose` with the CPU in float32, on a plain network and on one
-/// with squeeze-and-excitation and global pooling. Returns the largest relative difference.
+/// Compares the results of a device in `precision` for `purpose` with the CPU in float32, on a plain network and on
+/// one with squeeze-and-excitation and global pooling. Returns the largest relative difference.
 ///
 /// # Errors
-/// The human-readable reason why the device called `name` cannot be used: an operation that fails, or a difference
-/// above the bar. NaN counts as a difference.
+/// Returns the human-readable reason why the device called `name` cannot be used: an operation that fails, or a
+/// difference above the bar. NaN counts as a difference.
 pub(crate) fn probe(
     subject: &dyn Subject,
     name: &str,
@@ -109,7 +109,7 @@ pub(crate) fn probe(
     ))
 }
 
-/// The largest relative difference from the CPU in float32; infinite if a number is not finite.
+/// Returns the largest relative difference from the CPU in float32; infinite if a number is not finite.
 fn difference(subject: &dyn Subject, case: &Case, precision: Precision, purpose: Purpose) -> Result<f64, Error> {
     let train = |schedule| {
         Ok::<_, Error>((subject.train(case, precision, schedule)?, Device::Cpu.train(case, Precision::F32, schedule)?))
@@ -120,7 +120,8 @@ fn difference(subject: &dyn Subject, case: &Case, precision: Precision, purpose:
         }
         (Purpose::Training, Precision::F32) => {
             let (got, expected) = train(Schedule::ONE_STEP)?;
-            // Tensors that hardly change count relative to all: rounding may be all of their change.
+            // Tensors that hardly change are compared relative to all changes, since rounding may dominate such a
+            // tensor's change.
             let least = 0.1 * root_mean_square(expected.changes.iter().flatten().copied());
             let tensors = got.changes.iter().zip(&expected.changes);
             tensors.map(|(got, expected)| relative(got, expected, least)).fold(of_losses(&got, &expected), f64::max)
@@ -133,15 +134,15 @@ fn difference(subject: &dyn Subject, case: &Case, precision: Precision, purpose:
     })
 }
 
-/// The largest relative difference of a loss.
+/// Returns the largest relative difference of a loss.
 fn of_losses(got: &Trained, expected: &Trained) -> f64 {
     let narrow = |trained: &Trained| trained.losses.iter().map(|&loss| loss as f32).collect::<Vec<_>>();
     let (got, expected) = (narrow(got), narrow(expected));
     got.iter().zip(&expected).fold(0.0, |largest, (&got, &expected)| relative(&[got], &[expected], 0.0).max(largest))
 }
 
-/// The root mean square of the difference, relative to that of the expected numbers or to `least` if it is larger.
-/// Infinite if a number is not finite or the counts differ.
+/// Returns the root mean square difference, relative to the root mean square of the expected numbers or to `least` if
+/// that is larger. Infinite if a number is not finite or the counts differ.
 fn relative(got: &[f32], expected: &[f32], least: f64) -> f64 {
     if got.len() != expected.len() {
         return f64::INFINITY;
@@ -157,7 +158,7 @@ fn root_mean_square(numbers: impl Iterator<Item = f32>) -> f64 {
 }
 
 /// Updates in proportion to the gradient: an epsilon far above the gradients takes away AdamW's normalisation, which
-/// would hide every wrong gradient but its sign.
+/// would hide every wrong gradient except for the sign.
 fn settings(precision: Precision, learning_rate: f64) -> TrainerSettings {
     TrainerSettings {
         optimiser: Optimiser::AdamW { betas: [0.9, 0.999], epsilon: 1.0 },
@@ -170,7 +171,7 @@ fn settings(precision: Precision, learning_rate: f64) -> TrainerSettings {
 }
 
 impl Case {
-    /// A network after a few steps on the CPU, so that no parameter is at its initial value.
+    /// Creates a network after a few steps on the CPU, so that no parameter is at the initial value.
     fn new(architecture: Architecture) -> Result<Self, Error> {
         let batch = batch(&architecture);
         let examples = Examples::Positions(batch.clone());
@@ -183,7 +184,7 @@ impl Case {
     }
 }
 
-/// Positions without regularity, the policy on one action and its neighbour.
+/// Positions without regularity, with the policy on one action and the next.
 fn batch(architecture: &Architecture) -> TrainingBatch {
     let Architecture { planes, height, width, actions, .. } = *architecture;
     let mut batch = TrainingBatch::default();
@@ -257,7 +258,7 @@ pub(crate) fn probe_device(device: Device, precision: Precision, purpose: Purpos
 mod tests {
     use super::*;
 
-    /// The CPU as a stand-in for a device: with the rules of that device, and with results that are changed.
+    /// The CPU as a stand-in for a device, with the device's rules and with modified results.
     struct StandIn {
         rules: DeviceRules,
         spoil_logits: fn(&mut Vec<f32>),
@@ -286,7 +287,7 @@ mod tests {
         }
     }
 
-    /// A device whose memory is too small for anything.
+    /// A device with too little memory for anything.
     struct Full;
 
     impl Full {
@@ -326,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_wrong_gradient_of_a_single_tensor_is_refused_with_the_figure_and_inference_is_not() {
-        // The scale of the stem's batch norm, the first vector, changes by half its gradient.
+        // The scale of the stem's batch norm, the first vector, changes by half of the gradient.
         let wrong = StandIn {
             spoil_training: |trained| {
                 let change = trained.changes.iter_mut().find(|change| change.len() == 16).unwrap();
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(probed(&wrong, F32, Purpose::Inference), Ok(0.0));
     }
 
-    /// The smallest difference that a missing gradient makes lies above every bar of float32.
+    /// The smallest difference due to a missing gradient is above every float32 bar.
     #[test]
     fn a_missing_gradient_is_refused_for_every_tensor() {
         crate::set_threads(1);

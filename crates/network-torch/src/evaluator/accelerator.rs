@@ -5,22 +5,22 @@ use weights::Architecture;
 use super::Staging;
 use crate::{DeviceRules, Error, folded::Folded, gpu::Completion, process};
 
-/// An accelerator as an engine uses it. All its methods are called by one thread.
+/// An accelerator for an engine. One thread calls all methods.
 #[derive(Debug)]
 pub(super) struct Accelerator {
     device: Device,
-    /// The slots of batches that are not in flight.
+    /// Slots of batches that are not in flight.
     idle: Vec<Slot>,
-    /// `[B, A + 3]` of the batch that was waited for last.
+    /// `[B, A + 3]` of the last awaited batch.
     logits: Vec<f32>,
 }
 
-/// The memory of one batch on the host.
+/// Host memory of one batch.
 #[derive(Debug)]
 struct Slot {
     /// `[B, H, W, C]`.
     observations: Staging,
-    /// On CUDA, the point behind the copy of the logits.
+    /// On CUDA, the point after the copy of the logits.
     completion: Option<Completion>,
 }
 
@@ -29,12 +29,12 @@ struct Slot {
 pub(super) struct InFlight {
     slot: Slot,
     /// `[B, A + 3]`, float32: policy and value together, so that one copy transfers both. On CUDA it is in pinned
-    /// memory of the host, and complete once the device has passed the point of the slot.
+    /// host memory, and complete once the device has passed the point of the slot.
     logits: Tensor,
 }
 
-/// Returns how many batches may be in flight on `device`. On CUDA without events a batch cannot be waited for without
-/// those behind it.
+/// Returns the maximum batches in flight on `device`. On CUDA without events, waiting for a batch means waiting for
+/// all later batches too.
 pub(super) fn in_flight_max(device: Device) -> usize {
     match device {
         Device::Cuda(index) if Completion::new(index).is_err() => 1,
@@ -68,7 +68,7 @@ impl Accelerator {
         stage(slot.observations.numbers(numbers)?);
         let mut logits = folded.forward(&slot.observations.tensor(numbers)?, size)?;
         if let Some(completion) = &slot.completion {
-            // The copy is queued now, because at the time of the wait it would be behind the next batch.
+            // The copy is queued now, because at the time of the wait it would come after the next batch.
             logits = logits.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
             completion.record()?;
         }
@@ -89,7 +89,7 @@ impl Accelerator {
 }
 
 impl inference::Device for Accelerator {
-    /// Folded on the host.
+    /// Folded on the host, before the transfer.
     type Prepared = Folded;
     type Weights = Folded;
     type InFlight = InFlight;

@@ -2,8 +2,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{Error, dispatcher};
 
-/// A buffer on the CPU for copies to or from a device. It is kept from batch to batch, and pinned where that allows a
-/// copy while a batch is computed.
+/// A CPU buffer for copies to or from a device. It is reused for later batches, and pinned where that allows a copy
+/// while a batch is computed.
 #[derive(Debug)]
 pub(super) struct Staging {
     pub(super) device: Device,
@@ -18,7 +18,7 @@ impl Staging {
         Self { device, tensor: None, capacity: 0 }
     }
 
-    /// The first `len` numbers as a tensor `[len]` in the same memory.
+    /// Returns the first `len` numbers as a tensor `[len]` in the same memory.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if memory cannot be allocated.
@@ -34,16 +34,16 @@ impl Staging {
         Ok(self.tensor.insert(tensor).f_narrow(0, 0, i64::try_from(len).expect("a batch fits memory"))?)
     }
 
-    /// The first `len` numbers, for writing. Tensors in the same memory must not be in use meanwhile.
+    /// Returns the first `len` numbers for writing. Tensors in the same memory must not be in use meanwhile.
     ///
     /// # Errors
-    /// Same as [`tensor`](Self::tensor).
+    /// The same as [`tensor`](Self::tensor).
     pub(super) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let tensor = self.tensor(len)?;
-        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory
-        // for as long as `self` is borrowed. Nothing else accesses it: other tensors of this memory live only while a
-        // batch is submitted, and a device that copies from it has finished once the answers of that batch were read; a
-        // buffer whose batch failed is dropped.
+        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps the
+        // memory alive while `self` is borrowed. Nothing else accesses it: other tensors of this memory live only
+        // while a batch is submitted, and a device that copies from it has finished once the results of that batch
+        // were read; the buffer of a failed batch is dropped.
         Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
     }
 }

@@ -63,7 +63,7 @@ fn priors_are_the_softmax_over_legal_actions_and_values_over_results() {
 #[test]
 fn a_position_is_answered_alike_alone_and_in_any_batch() {
     let mut evaluator = evaluator(Precision::F32);
-    // More than a chunk, and a size that is padded.
+    // More than a chunk, and a size that needs padding.
     let whole = positions(CHUNK + 37);
     let together = evaluated(&mut evaluator, &whole);
     assert_eq!(together.len(), whole.len());
@@ -84,7 +84,7 @@ fn the_conformance_suite_passes_in_both_precisions() {
     evaluator_doubles::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
 }
 
-/// libtorch with an engine, for which the CPU stands in as an accelerator.
+/// libtorch with an engine, with the CPU as a stand-in for the accelerator.
 #[expect(clippy::disallowed_methods, reason = "batches are timed with a real clock")]
 fn accelerated(in_flight: usize) -> Libtorch {
     // With several threads per operation, the threads of concurrent tests would wait for each other.
@@ -94,12 +94,12 @@ fn accelerated(in_flight: usize) -> Libtorch {
     Libtorch::on(device, Some(engine), PrecisionPreference::F32, Instant::now)
 }
 
-/// A published version and its bytes; the seed stands for its weights.
+/// A published version with bytes; the seed determines the weights.
 fn published(version: u64) -> (Manifest, Vec<u8>) {
     published_of(small(), version)
 }
 
-/// The same of a network of this architecture.
+/// The same for a network of this architecture.
 fn published_of(architecture: Architecture, version: u64) -> (Manifest, Vec<u8>) {
     let bytes = seasoned(&architecture, version).to_safetensors().unwrap();
     let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
@@ -178,7 +178,7 @@ fn the_bytes_of_a_version_are_loaded_once_for_each_board_and_answer_as_a_network
         let mut alone = LibtorchEvaluator::from_network(&of_board, manifest.version, Precision::F32).unwrap();
         assert_near(&answers, &evaluated(&mut alone, &batch));
     }
-    // The bytes are read again neither for the one nor for the other, until there is another version.
+    // Neither version is read from bytes again, until there is another version.
     assert!([&own, &other].into_iter().all(|manifest| libtorch.evaluator(manifest, &[]).is_ok()));
     let (next, bytes) = published_of(pooled()[0].clone(), 73);
     libtorch.evaluator(&next, &bytes).unwrap();

@@ -4,23 +4,23 @@ use tch::{Device, Kind, Tensor};
 use super::{linear, size};
 use crate::{Error, MemoryFormat, Network, attention, layers::Affine, pooled};
 
-/// The matrices behind the 1×1 convolution to the 64 channels of both heads, joined, with zeros where the other head's
-/// channels are. The time of small batches depends on the number of operations, not of multiplications.
+/// Joined matrices after the 1×1 convolution to the 64 channels of both heads, with zeros for the other head's
+/// channels. The time for small batches depends on the number of operations, not multiplications.
 #[derive(Debug)]
 pub(super) enum Heads {
-    /// `[A + 64, cells · 64]`: features to logits of the policy and hidden units of the value.
+    /// `[A + 64, cells · 64]`: features to policy logits and hidden units of the value.
     Flattened(Affine),
-    /// Those of pooled heads; the weights of means contain the factor of scaled means.
+    /// Matrices of pooled heads; weights for means include the multiplier of scaled means.
     Pooled {
-        /// `[k, 64]`: features of a cell to the logits of its actions.
+        /// `[k, 64]`: features of a cell to the cell's logits.
         of_cells: Affine,
-        /// `[m + 64, 2 · 64]`: means and maxima to logits of the other actions and hidden units of the value.
+        /// `[m + 64, 2 · 64]`: means and maxima to the remaining logits and the hidden units of the value.
         joined: Affine,
     },
 }
 
 impl Heads {
-    /// Copies the matrices of `network`, numbers in `kind`.
+    /// Copies the matrices of `network`, with numbers in `kind`.
     pub(super) fn new(network: &Network, kind: Kind, format: MemoryFormat) -> Result<Self, Error> {
         let layers = network.layers.alphazero()?;
         match network.architecture().design.heads {
@@ -49,7 +49,7 @@ impl Heads {
         })
     }
 
-    /// The matrices on another device.
+    /// Moves the matrices to another device.
     pub(super) fn moved_to(self, device: Device) -> Result<Self, Error> {
         Ok(match self {
             Self::Flattened(joined) => Self::Flattened(joined.moved_to(device)?),
@@ -59,8 +59,8 @@ impl Heads {
         })
     }
 
-    /// Logits of the policy in parts of together `[B, A]`, and hidden units `[B, 64]` of the value before their
-    /// activation, of features `[B, 64, H, W]`.
+    /// Returns policy logits in parts, together `[B, A]`, and hidden value units `[B, 64]` before the activation,
+    /// given features `[B, 64, H, W]`.
     pub(super) fn forward(&self, features: &Tensor, format: MemoryFormat) -> Result<(Vec<Tensor>, Tensor), Error> {
         let (joined, of_cells) = match self {
             Self::Flattened(joined) => (joined.linear(&format.flatten(features)?)?, None),
@@ -77,12 +77,12 @@ impl Heads {
     }
 }
 
-/// A matrix `[rows, parts · 32]` as `[rows, parts, 32]`.
+/// Views a matrix `[rows, parts · 32]` as `[rows, parts, 32]`.
 fn by_part(Affine { weight, bias, .. }: Affine) -> Result<Affine, Error> {
     Ok(Affine::new(weight.f_unflatten(1, [-1, size(HEAD_CHANNELS)])?, bias))
 }
 
-/// A matrix of a pooled head `[rows, 3 · 32]` as one of means and maxima, `[rows, 2, 32]`.
+/// Converts a pooled head's matrix `[rows, 3 · 32]` to one over means and maxima, `[rows, 2, 32]`.
 fn of_means_and_maxima(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     let Affine { weight, bias, .. } = by_part(linear(network, layer)?)?;
     let part = |index| weight.f_select(1, index);
@@ -91,8 +91,8 @@ fn of_means_and_maxima(network: &Network, layer: &Layer) -> Result<Affine, Error
     Ok(Affine::new(Tensor::f_stack(&[part(0)?.f_add(&scaled)?, part(2)?], 1)?, bias))
 }
 
-/// Joins matrices of the channels of either head, `[rows, parts, 32]`, to one of both, `[rows, parts · 64]`.
-/// Channels of the policy come first in each part.
+/// Joins matrices over the channels of either head, `[rows, parts, 32]`, to one over both, `[rows, parts · 64]`.
+/// Policy channels come first in each part.
 fn join(policy: &Affine, value: &Affine) -> Result<Affine, Error> {
     let others = size(HEAD_CHANNELS);
     let weights = [policy.weight.f_constant_pad_nd([0, others])?, value.weight.f_constant_pad_nd([others, 0])?];

@@ -14,18 +14,18 @@ thread_local! {
     static CALLS: Cell<[usize; 2]> = const { Cell::new([0, 0]) };
 }
 
-/// What the CPU as a stand-in for cuDNN does in its operators.
+/// Behaviour of the CPU as a stand-in for cuDNN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operators {
-    /// They are right.
+    /// The operators are right.
     Right,
-    /// The operator without an addition adds NaN times zero, as where its output was not written before.
+    /// The operator without an addition adds NaN times zero, as with an unwritten output.
     Poisoned,
     /// The bias is missing.
     Wrong,
-    /// They are not supported.
+    /// The operators are not supported.
     Unsupported,
-    /// There is no memory for them.
+    /// There is no memory for the operators.
     OutOfMemory,
 }
 
@@ -55,7 +55,7 @@ impl FusedOperators for Operators {
     }
 }
 
-/// A convolution with two inputs and one with as many inputs as outputs.
+/// A convolution with two inputs and one with equal numbers of inputs and outputs.
 fn layers() -> [Affine; 2] {
     let numbers = |shape: &[i64]| {
         let count = shape.iter().product::<i64>();
@@ -119,8 +119,8 @@ fn every_form_computes_the_same() {
     }
 }
 
-/// In a block, excitation stands between the second convolution and its addition, and pooling between the first and its
-/// ReLU.
+/// In a block, excitation comes between the second convolution and the addition, and pooling between the first
+/// convolution and ReLU.
 #[test]
 fn every_block_fuses_what_it_can_and_answers_alike() {
     let right = &Operators::Right;

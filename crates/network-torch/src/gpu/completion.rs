@@ -10,8 +10,8 @@ const FLAGS: c_uint = 0x01 | 0x02;
 /// `cudaErrorNotReady`.
 const NOT_READY: c_int = 600;
 
-/// A point in the sequence of operations of a CUDA device, for waiting until the device has passed it. Operations
-/// submitted later are not waited for.
+/// A point in the operation sequence of a CUDA device, for waiting until the device has passed it. Later operations
+/// are not waited for.
 #[derive(Debug)]
 pub(crate) struct Completion {
     event: *mut c_void,
@@ -23,7 +23,7 @@ pub(crate) struct Completion {
 unsafe impl Send for Completion {}
 
 impl Completion {
-    /// Creates a point of CUDA device `index`.
+    /// Creates a point on CUDA device `index`.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the CUDA runtime is not loaded or refuses.
@@ -51,7 +51,7 @@ impl Completion {
         Ok(Self { event, device, functions })
     }
 
-    /// Moves the point behind all operations that were submitted to the default stream, the one that libtorch uses.
+    /// Moves the point after all operations submitted to the default stream, which libtorch uses.
     ///
     /// # Errors
     /// [`Error::Cuda`] if an earlier operation of the device failed.
@@ -83,9 +83,9 @@ impl Completion {
         self.functions.check(call, code)
     }
 
-    /// Calls a function that takes the event only.
+    /// Calls a function that takes only the event.
     fn call(&self, call: &'static str, symbol: &std::ffi::CStr) -> Result<c_int, Error> {
-        // SAFETY: the signature that the query, the wait and the destructor of the CUDA runtime share; the event is
+        // SAFETY: the query, the wait and the destructor of the CUDA runtime all have this signature; the event is
         // alive.
         unsafe {
             let function: unsafe extern "C" fn(*mut c_void) -> c_int =
@@ -97,7 +97,7 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        // A failed device cannot destroy it, and needs not.
+        // A failed device cannot destroy the event, and need not.
         let _ = self.call("cudaEventDestroy", c"cudaEventDestroy");
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The number of queries until the point of the stand-in is passed; negative if the device has failed.
+        /// Queries until the point of the stand-in is passed; negative if the device has failed.
         static QUERIES: Cell<i64> = const { Cell::new(0) };
         static CALLS: Cell<[u32; 3]> = const { Cell::new([0; 3]) };
     }

@@ -14,16 +14,16 @@ pub(super) struct Dense {
     atoms: usize,
     representation: DenseTrunk,
     dynamics: Option<Dynamics>,
-    /// The hidden layers of the heads as one.
+    /// Hidden layers of all heads as one.
     hidden: Hidden,
     outputs: Batched,
 }
 
-/// The layers of a step.
+/// Layers of a step.
 #[derive(Debug)]
 struct Dynamics {
     trunk: DenseTrunk,
-    /// The columns of the first matrix that one-hot actions select, `[A, H]`.
+    /// Columns of the first matrix for one-hot actions, `[A, H]`.
     by_action: Tensor,
 }
 
@@ -33,7 +33,7 @@ struct DenseTrunk {
     blocks: Vec<[Normed; 2]>,
 }
 
-/// A matrix and its layer norm.
+/// A matrix with layer norm.
 #[derive(Debug)]
 struct Normed {
     /// `[in, out]`.
@@ -44,7 +44,7 @@ struct Normed {
     shift: Tensor,
 }
 
-/// Dense layers of the same inputs, each normed on its own.
+/// Dense layers with the same inputs, each normed separately.
 #[derive(Debug)]
 struct Hidden {
     /// `[in, heads · 64]`.
@@ -78,14 +78,14 @@ impl Dense {
         self.units
     }
 
-    /// Observations `[B, C, 1, 1]` to states before they are rescaled.
+    /// Maps observations `[B, C, 1, 1]` to states before the rescaling.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let x = observations.f_view([observations.size()[0], -1])?;
         let trunk = &self.representation;
         trunk.after_matrix(&x.f_mm(&trunk.input.weight)?)
     }
 
-    /// States and actions `[B]` to the next states before they are rescaled.
+    /// Maps states and actions `[B]` to the next states before the rescaling.
     pub(super) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let Dynamics { trunk, by_action } = self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?;
         let of_actions = by_action.f_index_select(0, actions)?;
@@ -123,7 +123,7 @@ impl DenseTrunk {
         Ok(Self { input: normed(input)?, blocks: blocks.collect::<Result<_, Error>>()? })
     }
 
-    /// The trunk from the product `[B, H]` of its first matrix on.
+    /// Applies the trunk after the first matrix, to the product `[B, H]`.
     fn after_matrix(&self, product: &Tensor) -> Result<Tensor, Error> {
         let mut x = self.input.norm(product)?;
         let _ = x.f_relu_()?;
@@ -167,7 +167,7 @@ impl Hidden {
         })
     }
 
-    /// `[B, in]` to `[B, heads, 64]`.
+    /// Maps `[B, in]` to `[B, heads, 64]`.
     fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         let units = size(VALUE_HIDDEN);
         let y = x.f_mm(&self.weight)?.f_view([-1, self.scale.size()[0], units])?;

@@ -17,7 +17,7 @@ pub(super) struct DenseStochastic {
 }
 
 impl DenseStochastic {
-    /// Copies a network.
+    /// Copies a network, with numbers in `precision`.
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let kind = crate::rules::kind(precision);
         Ok(Self { network: network.copy(kind)?, kind })
@@ -27,23 +27,23 @@ impl DenseStochastic {
         self.network.architecture().channels
     }
 
-    /// Observations `[B, C, 1, 1]` to states.
+    /// Maps observations `[B, C, 1, 1]` to states.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         self.tower()?.represent(observations)
     }
 
-    /// States and actions `[B]` to afterstates.
+    /// Maps states and actions `[B]` to afterstates.
     pub(super) fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         self.tower()?.act(self.chance()?, states, actions)
     }
 
-    /// Afterstates and chance codes `[B]` to states.
+    /// Maps afterstates and chance codes `[B]` to states.
     pub(super) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
         let codes = one_hot(codes, size(self.network.architecture().model.codes()), self.kind)?;
         self.tower()?.follow(afterstates, &codes)
     }
 
-    /// States to policy logits, values and rewards, `[B, A + 2]`, float32.
+    /// Maps states to policy logits, values and rewards, `[B, A + 2]`, float32.
     pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         let tower = self.tower()?;
         let reward = &tower.dynamics()?.reward;
@@ -52,7 +52,7 @@ impl DenseStochastic {
         heads::answers(&policy?, &Tensor::f_stack(&[value?, reward?], 0)?)
     }
 
-    /// Afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
+    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
     pub(super) fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
         let (tower, chance) = (self.tower()?, self.chance()?);
         let codes = tower.head(&chance.code, afterstates)?.f_to_kind(Kind::Float)?;

@@ -4,23 +4,24 @@ use tch::{Kind, Tensor};
 use super::size;
 use crate::{Error, Network, categorical};
 
-/// The error of a step in a network without dynamics.
+/// Error of a step in a network without dynamics.
 pub(super) const NO_DYNAMICS: Error =
     Error::Training(training::Error::Network(network::Error::Model { expected: "muzero" }));
 
-/// The heads that read latent states: policy, value and, where the network has dynamics, reward.
+/// Returns the heads that read latent states: policy, value and, if the network has dynamics, reward.
 pub(super) fn all(layers: &LatentLayers) -> Vec<&Head> {
     let reward = layers.dynamics.as_ref().map(|dynamics| &dynamics.reward);
     [&layers.policy, &layers.value].into_iter().chain(reward).collect()
 }
 
-/// Hidden units of the reward head `[B, 64]` to what its output reads instead: see [`Step`](super::prefixes::Step).
+/// Maps hidden units of the reward head `[B, 64]` to the inputs of the output layer: see
+/// [`Step`](super::prefixes::Step).
 pub(super) type Remember<'a> = dyn FnMut(&Tensor) -> Result<Tensor, Error> + 'a;
 
-/// Matrices of several heads as one batched matrix: `[heads, B, in]` to `[heads, B, out]`, with zeros where a head has
-/// fewer outputs.
+/// Matrices of several heads as one batched matrix: `[heads, B, in]` to `[heads, B, out]`, padded with zeros for
+/// heads with fewer outputs.
 ///
-/// The time of small batches depends on the number of operations more than on that of multiplications.
+/// The time for small batches depends more on the number of operations than on multiplications.
 #[derive(Debug)]
 pub(super) struct Batched {
     /// `[heads, in, out]`.
@@ -30,7 +31,8 @@ pub(super) struct Batched {
 }
 
 impl Batched {
-    /// Copies the matrices of `layers`, which have the same inputs, in `kind`; `columns` reorders the columns of each.
+    /// Copies the matrices of `layers`, which have the same inputs, in `kind`; `columns` reorders the columns of
+    /// each.
     pub(super) fn new(
         network: &Network,
         layers: &[&Layer],
@@ -51,14 +53,14 @@ impl Batched {
         })
     }
 
-    /// `[heads, B, in]` to `[heads, B, out]`.
+    /// Maps `[heads, B, in]` to `[heads, B, out]`.
     pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         Ok(self.bias.f_baddbmm(x, &self.weight, 1.0, 1.0)?)
     }
 }
 
-/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32; without
-/// rewards to `[B, A + 1]`.
+/// Converts policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32;
+/// without rewards to `[B, A + 1]`.
 pub(super) fn answers(policy: &Tensor, scalars: &Tensor) -> Result<Tensor, Error> {
     let scalars = categorical::value(&scalars.f_to_kind(Kind::Float)?)?.f_transpose(0, 1)?;
     Ok(Tensor::f_cat(&[policy.f_to_kind(Kind::Float)?, scalars], 1)?)

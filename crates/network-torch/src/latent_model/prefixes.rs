@@ -5,28 +5,28 @@ use super::size;
 use crate::{Error, Network, folded, layers::Affine, value_prefix::Memory};
 use inference::Precision;
 
-/// Numbers of a memory in a pool: h, c, the prefix, and the number of steps that it sums.
+/// Numbers of a memory in a pool: h, c, the prefix, and the number of steps in the prefix.
 const NUMBERS: usize = 2 * MEMORY_UNITS + 2;
-/// The place of the prefix.
+/// Index of the prefix.
 const PREFIX: i64 = 2 * MEMORY_UNITS as i64;
-/// The place of the number of steps.
+/// Index of the number of steps.
 const STEPS: i64 = PREFIX + 1;
 
-/// The memory behind each latent state of a pool, from which the reward of the next step is computed: the prefix after
-/// the step minus the prefix before it.
+/// Memories of the latent states in a pool. They give the reward of the next step: the prefix after the step minus
+/// the prefix before it.
 ///
-/// The memory of an observation is zeros, and so is that of a state [`PREFIX_HORIZON`] steps later: the next step
-/// begins a new sum.
+/// The memory of an observation is all zeros, and so is the memory of a state [`PREFIX_HORIZON`] steps later: the
+/// next step starts a new sum.
 #[derive(Debug)]
 pub(super) struct Prefixes {
     gates: Affine,
-    /// The kind of the matrix; memories are float32.
+    /// Kind of the matrix; memories are float32.
     kind: Kind,
     /// `[slots, NUMBERS]`.
     memories: Tensor,
 }
 
-/// One step from the memories of some states.
+/// One step from the memories of a batch of states.
 #[derive(Debug)]
 pub(super) struct Step<'a> {
     prefixes: &'a Prefixes,
@@ -36,7 +36,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Prefixes {
-    /// Copies the gates of a network; `None` if its reward head predicts rewards.
+    /// Copies the gates of a network; `None` if the reward head predicts rewards.
     pub(super) fn of(network: &Network, precision: Precision, device: Device) -> Result<Option<Self>, Error> {
         let dynamics = network.layers.muzero()?.dynamics.as_ref();
         let Some(memory) = dynamics.and_then(|dynamics| dynamics.memory.as_ref()) else { return Ok(None) };
@@ -45,7 +45,7 @@ impl Prefixes {
         Ok(Some(Self { gates: folded::linear(network, memory)?.cast(kind)?, kind, memories }))
     }
 
-    /// Makes room for slots below `slots`; the memories in earlier slots are kept.
+    /// Makes room for slots below `slots`; existing memories are kept.
     pub(super) fn grow(&mut self, slots: usize) -> Result<(), Error> {
         let (before, numbers) = self.memories.size2()?;
         let grown = Tensor::f_zeros([size(slots), numbers], (Kind::Float, self.memories.device()))?;
@@ -60,7 +60,7 @@ impl Prefixes {
         Ok(())
     }
 
-    /// Begins a step from the slots `from` `[B]`.
+    /// Starts a step from the slots `from` `[B]`.
     pub(super) fn step(&self, from: &Tensor) -> Result<Step<'_>, Error> {
         Ok(Step { prefixes: self, before: self.memories.f_index_select(0, from)?, after: None })
     }
@@ -73,7 +73,7 @@ impl Prefixes {
 }
 
 impl Step<'_> {
-    /// The hidden units of the reward head `[B, 64]` to what its output reads.
+    /// Maps the hidden units of the reward head `[B, 64]` to the inputs of the output layer.
     pub(super) fn remember(&mut self, hidden: &Tensor) -> Result<Tensor, Error> {
         let units = size(MEMORY_UNITS);
         let before =
@@ -84,8 +84,8 @@ impl Step<'_> {
         Ok(output)
     }
 
-    /// The answers `[B, A + 2]`, whose last column holds prefixes, with rewards in their place, and the memories of the
-    /// next states, `[B, NUMBERS]`.
+    /// Returns the answers `[B, A + 2]` with the prefixes in the last column replaced by rewards, and the memories of
+    /// the next states, `[B, NUMBERS]`.
     pub(super) fn end(self, answers: &Tensor) -> Result<(Tensor, Tensor), Error> {
         let Memory { output, cell } = self.after.expect("the answers come from the remembered units");
         let (_, columns) = answers.size2()?;

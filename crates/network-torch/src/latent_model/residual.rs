@@ -13,57 +13,57 @@ use crate::{
 use inference::Precision;
 
 /// A residual MuZero network, with chance or without, or an AlphaZero network of returns, for inference: every batch
-/// norm folded into the convolution before it. Latent states and afterstates are `[B, H · W · C]`, or
-/// `[B, C · H · W]` where the device takes channels first.
+/// norm folded into the preceding convolution. Latent states and afterstates are `[B, H · W · C]`, or
+/// `[B, C · H · W]` if the device takes channels first.
 #[derive(Debug)]
 pub(super) struct Residual {
     architecture: Architecture,
     rules: DeviceRules,
     fusing: Fusing,
-    /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
+    /// Takes the planes of an observation, and zero planes up to the multiple that the device prefers.
     representation_stem: Affine,
     representation: Vec<Block>,
     /// Takes actions; with chance, chance codes in afterstates. `None` in an AlphaZero network.
     dynamics: Option<Transition>,
-    /// Features of the heads of policy, value and, with dynamics, reward to policy logits and to the hidden units of
-    /// the others.
+    /// Features of the policy, value and, with dynamics, reward heads to policy logits and to hidden units of the
+    /// other heads.
     heads: Heads,
     chance: Option<Chance>,
 }
 
-/// The layers that lead to afterstates.
+/// Layers that lead to afterstates.
 #[derive(Debug)]
 struct Chance {
     /// Takes actions in states.
     dynamics: Transition,
-    /// Features of the heads of codes and value to the hidden units of both.
+    /// Features of code and value heads to the hidden units of both.
     heads: Heads,
     /// 2n + 1.
     atoms: usize,
 }
 
-/// The layers from latent states and choices, which are actions or chance codes, to latent states.
+/// Layers from latent states and choices, which are actions or chance codes, to latent states.
 #[derive(Debug)]
 struct Transition {
-    /// The planes of each choice, `[A, 4 · H · W]` in the format of the device, and planes of zeros up to a multiple
-    /// that it prefers.
+    /// Planes of each choice, `[A, 4 · H · W]` in the format of the device, with zero planes up to the multiple that
+    /// the device prefers.
     by_choice: Tensor,
-    /// The part of the first convolution that reads the planes of choices, without bias.
+    /// Part of the first convolution that reads the planes of choices, without bias.
     choice_stem: Tensor,
-    /// The part that reads latent states, with the bias: the sum of both is that convolution.
+    /// Part that reads latent states, with bias: the sum of both parts is that convolution.
     stem: Affine,
     blocks: Vec<Block>,
 }
 
-/// Some heads that read the same states.
+/// Heads that read the same states.
 #[derive(Debug)]
 struct Heads {
     count: usize,
-    /// The 1×1 convolutions of all heads as one.
+    /// 1×1 convolutions of all heads as one.
     convolution: Affine,
     /// Features to hidden units, or to logits of a head without hidden units.
     features: Batched,
-    /// Hidden units to the logits of the heads that have some.
+    /// Hidden units to logits, for heads with hidden units.
     outputs: Batched,
 }
 
@@ -96,7 +96,7 @@ impl Residual {
         Ok(residual)
     }
 
-    /// Compares fused convolutions of every size with separate ones, where the device has them.
+    /// Compares fused convolutions of every size with separate operations, where the device has fused operators.
     fn measured_fusing(&self, precision: Precision) -> Result<Fusing, Error> {
         let device = self.heads.convolution.weight.device();
         let samples = || {
@@ -116,7 +116,7 @@ impl Residual {
         channels * height * width
     }
 
-    /// Observations `[B, P, H, W]` to states before they are rescaled.
+    /// Maps observations `[B, P, H, W]` to states before the rescaling.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let missing = folded::padding(self.architecture.planes, self.rules);
         let padded = (missing > 0).then(|| observations.f_constant_pad_nd([0, 0, 0, 0, 0, missing])).transpose()?;
@@ -125,12 +125,12 @@ impl Residual {
         self.trunk(x, &self.representation)
     }
 
-    /// States and actions `[B]`, or afterstates and chance codes, to the next states before they are rescaled.
+    /// Maps states and actions `[B]`, or afterstates and chance codes, to the next states before the rescaling.
     pub(super) fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
         self.transition(self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?, states, choices)
     }
 
-    /// States and actions `[B]` to afterstates before they are rescaled.
+    /// Maps states and actions `[B]` to afterstates before the rescaling.
     pub(super) fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         self.transition(&self.chance()?.dynamics, states, actions)
     }
@@ -147,7 +147,7 @@ impl Residual {
         heads::answers(&policy, &self.heads.outputs.apply(&hidden)?)
     }
 
-    /// Afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
+    /// Maps afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
     pub(super) fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
         let Chance { heads, atoms, .. } = self.chance()?;
         let logits = heads.outputs.apply(&self.features(heads, afterstates)?.f_relu()?)?.f_to_kind(Kind::Float)?;
@@ -167,13 +167,13 @@ impl Residual {
         self.trunk(x, &transition.blocks)
     }
 
-    /// States to what the first matrices of some heads give, `[heads, B, out]`.
+    /// Maps states to the outputs of the first matrices of `heads`, `[heads, B, out]`.
     fn features(&self, heads: &Heads, states: &Tensor) -> Result<Tensor, Error> {
         let planes = self.fusing.convolve_relu(&heads.convolution, &self.planes(states)?)?;
         heads.features.apply(&self.by_head(&planes, heads.count)?)
     }
 
-    /// Residual blocks: `[B, C, H, W]` to rows.
+    /// Applies residual blocks: `[B, C, H, W]` to rows.
     fn trunk(&self, mut x: Tensor, blocks: &[Block]) -> Result<Tensor, Error> {
         for block in blocks {
             x = block.forward(&x, self.fusing)?;
@@ -181,7 +181,7 @@ impl Residual {
         self.format().flatten(&x)
     }
 
-    /// Rows `[B, H · W · C]` or `[B, C · H · W]` as `[B, C, H, W]` in the format of the device.
+    /// Converts rows `[B, H · W · C]` or `[B, C · H · W]` to `[B, C, H, W]` in the format of the device.
     fn planes(&self, rows: &Tensor) -> Result<Tensor, Error> {
         let &Architecture { height, width, .. } = &self.architecture;
         let [height, width] = [height, width].map(size);
@@ -193,7 +193,8 @@ impl Residual {
         })
     }
 
-    /// The features of all heads `[B, heads · 32, H, W]` as `[heads, B, H · W · 32]`, or `[heads, B, 32 · H · W]`.
+    /// Splits the features of all heads `[B, heads · 32, H, W]` into `[heads, B, H · W · 32]`, or
+    /// `[heads, B, 32 · H · W]`.
     fn by_head(&self, features: &Tensor, heads: usize) -> Result<Tensor, Error> {
         let ((count, ..), heads) = (features.size4()?, size(heads));
         let flat = self.format().flatten(features)?;
@@ -256,7 +257,7 @@ impl Chance {
     }
 }
 
-/// The stem and the blocks of a trunk.
+/// Returns the stem and the blocks of a trunk.
 fn parts(trunk: &Trunk) -> (&Layer, &[::network::Block]) {
     match trunk {
         Trunk::Residual { stem, blocks } => (stem, blocks),
@@ -264,8 +265,8 @@ fn parts(trunk: &Trunk) -> (&Layer, &[::network::Block]) {
     }
 }
 
-/// The planes of each choice in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of
-/// zeros up to a multiple that the device prefers.
+/// Returns the planes of each choice in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with zero
+/// planes up to the multiple that the device prefers.
 fn choice_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRules) -> Result<Tensor, Error> {
     let &Architecture { height, width, .. } = architecture;
     let [height, width] = [height, width].map(size);
@@ -276,7 +277,7 @@ fn choice_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRule
     Ok(rules.memory_format.flatten(&padded)?.f_contiguous()?)
 }
 
-/// The convolutions in front of the heads as one.
+/// Returns the convolutions before the heads as one.
 fn joined(network: &Network, heads: &[&Head]) -> Result<Affine, Error> {
     let convolution =
         |head: &Head| fold(network, head.convolution.as_ref().expect("residual heads have a convolution"));

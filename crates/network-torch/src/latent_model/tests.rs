@@ -1,4 +1,4 @@
-/// MuZero networks as tensors by name in float64, to which the CPU kernel is held as well.
+/// MuZero networks as tensors by name in float64, also the reference of the CPU kernel.
 #[path = "../../../network-cpu/tests/latent_layers/mod.rs"]
 mod latent_layers;
 
@@ -33,7 +33,7 @@ fn model_of(network: &Network, precision: Precision) -> LibtorchLatent {
     model
 }
 
-/// Random observations, in each of which another action is illegal.
+/// Random observations, with a different illegal action in each.
 fn observations(architecture: &Architecture, rows: usize) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(81);
     let mut batch = Batch::new(shape(architecture));
@@ -45,7 +45,7 @@ fn observations(architecture: &Architecture, rows: usize) -> Batch {
     batch
 }
 
-/// The memories behind latent states, and the sums of rewards that they predicted so far.
+/// Memories of latent states, with the predicted reward sums so far.
 struct Remembered {
     memory: Memory,
     prefix: Vec<f64>,
@@ -58,7 +58,7 @@ impl Remembered {
         Self { memory: Memory { output: zeros(), cell: zeros() }, prefix: vec![0.0; ROWS], steps: 0 }
     }
 
-    /// The rewards of the steps that led to `states`.
+    /// Returns the rewards of the steps that led to `states`.
     fn rewards(&mut self, tower: LatentTower<'_>, states: &Tensor) -> Vec<f64> {
         let layers = tower.dynamics().unwrap();
         let Some(gates) = &layers.memory else {
@@ -76,7 +76,7 @@ impl Remembered {
         rewards
     }
 
-    /// In another order of rows.
+    /// Reorders the rows.
     fn ordered(&mut self, order: &Tensor) {
         let Memory { output, cell } = &self.memory;
         self.memory = Memory { output: output.index_select(0, order), cell: cell.index_select(0, order) };
@@ -85,7 +85,8 @@ impl Remembered {
     }
 }
 
-/// The answers for latent states by the network with its batch norms in place: priors over `legal`, values, rewards.
+/// Returns the results for latent states from the network with batch norms in place: priors over `legal`, values,
+/// rewards.
 fn expected(
     tower: LatentTower<'_>,
     states: &Tensor,
@@ -95,7 +96,7 @@ fn expected(
     expected_of(tower, [&tower.layers.policy, &tower.layers.value], states, rewards, legal)
 }
 
-/// The same with heads of policy and value, which are others for afterstates.
+/// The same with given heads of policy and value, which differ for afterstates.
 fn expected_of(
     tower: LatentTower<'_>,
     [policy, value]: [&Head; 2],
@@ -126,7 +127,7 @@ fn assert_answers(predictions: &LatentPredictions, expected: &[Vec<f64>], tolera
     }
 }
 
-/// Searches from random slots to random slots, beside the states themselves in a list.
+/// Searches between random slots, and in parallel computes the states themselves in a list.
 fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, precision: Precision, tolerance: f64) {
     let network = seasoned(architecture, 82).with_rules(rules);
     let tower = LatentTower::new(&network, Kind::Float, Mode::Evaluation).unwrap();
@@ -148,9 +149,9 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
     assert_answers(&predictions, &expected(tower, &states, &[0.0; ROWS], legal), tolerance);
     let mut remembered = Remembered::nothing();
 
-    // Slots swap their roles, so that each step reads what the one before wrote, and overwrites older states.
+    // Slots swap roles, so that each step reads states from the previous step and overwrites older states.
     let (mut from, mut to) = (to, spare);
-    // Value prefixes begin again after the fifth step.
+    // Value prefixes restart after the fifth step.
     for _ in 0..7 {
         let actions: Vec<u16> =
             (0..ROWS).map(|_| rng.random_range(0..u16::try_from(architecture.actions).unwrap())).collect();
@@ -162,7 +163,7 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
         let rewards = remembered.rewards(tower, &states);
         assert_answers(&predictions, &expected(tower, &states, &rewards, |_, _| true), tolerance);
         std::mem::swap(&mut from, &mut to);
-        // Two rows exchange their slots, so that they are not in order.
+        // Two rows exchange slots, so that the slots are not in order.
         from.swap(2, 7);
         let order = Tensor::from_slice(&[0_i64, 1, 7, 3, 4, 5, 6, 2, 8, 9, 10, 11, 12]);
         states = states.index_select(0, &order);
@@ -178,7 +179,8 @@ fn a_chain_of_steps_through_random_slots_agrees_with_the_unfolded_network() {
     }
 }
 
-/// Actions and chance codes take turns, from slots to slots in reverse order, beside the states themselves.
+/// Alternates actions and chance codes, between slots in reverse order, and in parallel computes the states
+/// themselves.
 fn agrees_with_the_network_with_chance(
     architecture: &Architecture,
     rules: DeviceRules,
@@ -189,7 +191,7 @@ fn agrees_with_the_network_with_chance(
     let tower = LatentTower::new(&network, Kind::Float, Mode::Evaluation).unwrap();
     let chance = tower.layers.chance.as_ref().unwrap();
     let mut model = model_of(&network, precision);
-    // A batch is several chunks, the last of which is filled up.
+    // A batch is several chunks, and the last chunk is filled up.
     model.chunk = 5;
     let mut predictions = LatentPredictions::default();
     let rows = 0..u32::try_from(ROWS).unwrap();

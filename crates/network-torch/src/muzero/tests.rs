@@ -23,15 +23,15 @@ use training::UnrolledBatch;
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 2.0 };
 
-/// A dense network and its losses in plain float64: an implementation that shares nothing with libtorch.
+/// A dense network with losses in plain float64: an implementation that shares nothing with libtorch.
 struct Reference<'a> {
     network: &'a Network,
-    /// The parameters of the representation and of the heads, those of the dynamics at each step, and those that
-    /// project observations after actions, `[P]` each.
+    /// Copies of the parameters, `[P]` each: for representation and heads, for the dynamics at each step, and for the
+    /// projection of observations after actions.
     parameters: Vec<Vec<f64>>,
 }
 
-/// The losses of a batch by step, policy, value and reward together: `[K + 1]`.
+/// Losses of a batch by step, `[K + 1]`: policy, value and reward together.
 type ByStep = Vec<f64>;
 
 impl<'a> Reference<'a> {
@@ -39,7 +39,7 @@ impl<'a> Reference<'a> {
         Self { network, parameters: vec![numbers(&network.flat_parameters); steps + 2] }
     }
 
-    /// The parameter called `name` in copy `copy`.
+    /// Returns the parameter called `name` in copy `copy`.
     fn part(&self, copy: usize, name: &str) -> &[f64] {
         &self.parameters[copy][self.network.layout.parameter(name)]
     }
@@ -49,7 +49,7 @@ impl<'a> Reference<'a> {
         rows.map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
     }
 
-    /// A matrix and layer norm, without ReLU.
+    /// Applies a matrix and layer norm, without ReLU.
     fn normed(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
         let y = self.matrix(copy, name, x);
         let n = y.len() as f64;
@@ -60,7 +60,7 @@ impl<'a> Reference<'a> {
         standard.zip(scale.iter().zip(shift)).map(|(y, (scale, shift))| y * scale + shift).collect()
     }
 
-    /// A trunk before its outputs are rescaled.
+    /// Applies a trunk, without the rescaling.
     fn features(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
         let mut x = relu(self.normed(copy, &format!("{name}.input"), x));
         for block in 0..self.network.architecture().blocks {
@@ -87,12 +87,12 @@ impl<'a> Reference<'a> {
         self.linear(&format!("{name}.output"), &relu(self.normed(0, &format!("{name}.hidden"), x)))
     }
 
-    /// The logarithms of the probabilities of a head.
+    /// Returns the log probabilities of a head.
     fn head(&self, name: &str, x: &[f64]) -> Vec<f64> {
         log_probabilities(&self.logits(name, x))
     }
 
-    /// The logarithms of the probabilities of the value prefix after one more step; h and c are replaced.
+    /// Returns the log probabilities of the value prefix after one more step; h and c are replaced.
     fn prefix(&self, x: &[f64], h: &mut [f64], c: &mut [f64]) -> Vec<f64> {
         let hidden = relu(self.normed(0, "reward.hidden", x));
         let gates = self.linear("reward.memory", &[&hidden[..], h].concat());
@@ -112,7 +112,7 @@ impl<'a> Reference<'a> {
         self.normed(copy, "consistency.projector.2", &second)
     }
 
-    /// 1 minus the cosine of a latent state and an observation.
+    /// Returns 1 minus the cosine between a latent state and an observation.
     fn distance(&self, state: &[f64], observation: &[f32]) -> f64 {
         let hidden = relu(self.normed(0, "consistency.predictor.hidden", &self.project(0, state)));
         let predicted = self.linear("consistency.predictor.output", &hidden);
@@ -173,7 +173,7 @@ impl<'a> Reference<'a> {
         by_step
     }
 
-    /// Central differences of the losses by step for parameter `index` of one copy: accurate to about 1e-8.
+    /// Returns central differences of the losses by step for parameter `index` of one copy: accurate to about 1e-8.
     fn slopes(&mut self, batch: &UnrolledBatch, copy: usize, index: usize) -> ByStep {
         let mut shifted = |by: f64| {
             self.parameters[copy][index] += by;
@@ -195,7 +195,7 @@ fn relu(x: Vec<f64>) -> Vec<f64> {
     x.into_iter().map(|x| x.max(0.0)).collect()
 }
 
-/// Cross-entropy against the two atoms around the transformed value.
+/// Returns the cross-entropy against the two atoms around the transformed value.
 fn two_hot_loss(log_probabilities: &[f64], value: f64, support: usize) -> f64 {
     let n = support as f64;
     let position = (value.signum() * ((value.abs() + 1.0).sqrt() - 1.0) + 0.001 * value).clamp(-n, n) + n;
@@ -203,14 +203,14 @@ fn two_hot_loss(log_probabilities: &[f64], value: f64, support: usize) -> f64 {
     log_probabilities.iter().enumerate().map(|(atom, log)| -probability(atom) * log).sum()
 }
 
-/// A copy of a network in float64.
+/// Copies a network to float64.
 fn doubled(network: &Network, parameters: &[f64]) -> Network {
     let statistics = network.flat_statistics.to_kind(Kind::Double).detach_copy();
     let parameters = Tensor::from_slice(parameters);
     Network::from_flat(network.architecture(), network.layers.clone(), parameters, statistics).unwrap()
 }
 
-/// The observations and targets of a batch in float64.
+/// Returns the observations and targets of a batch in float64.
 fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, UnrolledTargets) {
     let size = |n: usize| i64::try_from(n).unwrap();
     let &Architecture { planes, height, width, actions, .. } = architecture;
@@ -218,7 +218,7 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let states = size(batch.unroll_steps) + 1;
     let taken: Vec<f32> = batch.actions.iter().copied().map(f32::from).collect();
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
-    // Without a step, libtorch cannot infer their number.
+    // Without a step, libtorch cannot infer the number of positions.
     let positions = policy_weights.size()[0];
     let rewards = double(&batch.rewards, &[positions, states - 1]);
     let value_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
@@ -244,14 +244,14 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     (double(&batch.observations.to_floats(), &shape), targets)
 }
 
-/// The predictions of a network for a batch.
+/// Returns the predictions of a network for a batch.
 fn predictions(network: &Network, observations: &Tensor, targets: &UnrolledTargets, gradient: f64) -> Unrolled {
     let tower = LatentTower::new(network, Kind::Double, Mode::Training).unwrap();
     let next = targets.next_states.as_ref().map(|next| &next.observations);
     unroll(tower, observations, &targets.actions, gradient, next).unwrap()
 }
 
-/// The total loss in float64 and its gradient, `[P]`.
+/// Returns the total loss in float64 and the gradient, `[P]`.
 fn loss_and_gradient(network: &Network, batch: &UnrolledBatch, dynamics_gradient: f64) -> (f64, Vec<f64>) {
     let (observations, targets) = doubles(network.architecture(), batch);
     let network = doubled(network, &numbers(&network.flat_parameters));
@@ -301,7 +301,7 @@ fn the_consistency_loss_and_that_of_prefixes_agree_with_a_float64_reference_that
             let (got, _) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
             assert!((got - expected).abs() < 1e-9, "{steps} steps: {got} instead of {expected}");
             let mut other = batch.clone();
-            // The third row ends after its first step: what is said to follow teaches nothing.
+            // The third row ends after the first step: observations after the end teach nothing.
             let mut next = other.next_observations.to_floats();
             next[(2 * steps + 1) * architecture.planes] += 1.0;
             other.next_observations = next.into_iter().collect();
@@ -310,8 +310,8 @@ fn the_consistency_loss_and_that_of_prefixes_agree_with_a_float64_reference_that
     }
 }
 
-/// The loss of step k reaches the representation through k dynamics and the dynamics of step j through k − j, and each
-/// halves its gradient. The reference has parameters of its own for the dynamics of each step and halves nothing.
+/// The loss of step k reaches the representation through k dynamics, and the dynamics of step j through k − j. Each
+/// halves the gradient. The reference has separate parameters for the dynamics of each step and halves nothing.
 #[test]
 fn the_gradient_of_a_dense_network_is_halved_by_every_dynamics_on_its_way() {
     let steps = 3;
@@ -341,7 +341,7 @@ fn the_gradient_of_a_dense_network_is_halved_by_every_dynamics_on_its_way() {
     assert!(checked > 80, "only {checked} gradients were compared");
 }
 
-/// Without halving the gradient is the slope of the loss, through the unroll of three steps. Each tensor is shifted
+/// Without halving, the gradient is the slope of the loss, through the unroll of three steps. Each tensor is shifted
 /// along one random direction in which every element moves, so that a wrong element shows.
 fn every_gradient_is_the_slope(network: &Network, batch: &UnrolledBatch) {
     let (_, gradient) = loss_and_gradient(network, batch, 1.0);
@@ -394,7 +394,8 @@ fn every_gradient_with_value_prefix_and_consistency_is_the_slope_of_the_loss_thr
 #[test]
 fn absorbing_steps_teach_value_and_reward_zero_and_no_policy() {
     let network = seasoned(&dense(), 37);
-    // The last two of three steps are behind the end: one action leads there, and its reward is the only one.
+    // The last two of three steps are after the end: one action leads there, and the reward of that action is the
+    // only one.
     let mut batch = unrolled_batch(&dense(), 1, 3, 38);
     batch.policy_weights = vec![1.0, 0.0, 0.0, 0.0];
     batch.values = vec![1.0, 0.0, 0.0, 0.0];

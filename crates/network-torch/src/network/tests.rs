@@ -12,7 +12,7 @@ fn read(bytes: &[u8]) -> Result<Network, Error> {
     Network::from_safetensors(&tiny(), bytes, Device::Cpu)
 }
 
-/// The file of a tiny network after `change` to its list of (name, type, shape, bytes).
+/// Returns the file of a tiny network after `change` to the list of (name, type, shape, bytes).
 fn rewritten(change: impl FnOnce(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>)) -> Vec<u8> {
     let bytes = seasoned(&tiny(), 51).to_safetensors().unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -59,7 +59,7 @@ fn a_new_muzero_network_has_he_weights_small_outputs_and_neutral_norms() {
     assert!((0.9..=1.0).contains(&planes), "actions reach {planes} in their planes");
 }
 
-/// The bounds are those of He et al. 2015, by fan-in; 160 draws and more come near them.
+/// The bounds are from He et al. 2015, by fan-in; 160 draws and more come near them.
 #[test]
 fn output_weights_of_pooling_and_excitation_start_at_a_tenth_of_the_he_bound() {
     let network = Network::new(&complete(), Device::Cpu, 3).unwrap();

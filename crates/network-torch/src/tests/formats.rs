@@ -1,4 +1,4 @@
-//! What operations are given under the rules of each kind of device, on the CPU as a stand-in for it.
+//! Formats of operation inputs under each device kind's rules, with the CPU as a stand-in.
 
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
@@ -16,7 +16,8 @@ use crate::{
 };
 use training::{Decay, Optimiser, Precision, TrainerSettings};
 
-/// Networks with every kind of block and head, one with a single plane: its observations look alike in both formats.
+/// Networks with every kind of block and head, one with a single plane: single-plane observations look alike in both
+/// formats.
 fn architectures() -> [Architecture; 4] {
     let [pooled, _] = pooled();
     [small(), complete(), Architecture { planes: 1, ..complete() }, pooled]
@@ -56,7 +57,7 @@ fn trained(architecture: &Architecture, rules: DeviceRules, optimiser: Optimiser
 #[test]
 fn under_the_rules_of_mps_training_gives_the_losses_and_parameters_of_the_cpu() {
     let momentum = Optimiser::Sgd { momentum: 0.9 };
-    // With its usual epsilon AdamW turns rounding errors of gradients near zero into whole steps.
+    // With the usual epsilon AdamW turns rounding errors of gradients near zero into whole steps.
     let adamw = Optimiser::AdamW { betas: [0.9, 0.999], epsilon: 1e-3 };
     for architecture in architectures() {
         for optimiser in [momentum, adamw] {
@@ -85,7 +86,7 @@ fn under_the_rules_of_mps_a_training_step_is_channels_first_and_float32_througho
     }
 }
 
-/// The gradients of the output of each operation are what its backward pass is given.
+/// The gradient of an operation's output is the backward pass's input.
 #[test]
 fn under_the_rules_of_mps_gradients_are_channels_first() {
     for architecture in architectures() {
@@ -116,7 +117,7 @@ fn under_the_rules_of_mps_gradients_are_channels_first() {
     }
 }
 
-/// Logits `[B, A + 3]` of the folded network, and the operations.
+/// Returns the logits `[B, A + 3]` of the folded network, and the operations.
 fn folded(architecture: &Architecture, rules: DeviceRules, precision: Precision) -> (Vec<f64>, Vec<Recorded>) {
     let folded = Folded::new(&network(architecture, rules), precision).unwrap();
     let batch = batch(architecture, 6, 7);
@@ -171,7 +172,7 @@ fn under_the_rules_of_cuda_planes_are_padded_to_eight_and_the_answers_stay() {
     }
 }
 
-/// `contiguous` alone would leave the strides of channels last where a dimension has size 1.
+/// `contiguous` alone would leave channels-last strides if a dimension has size 1.
 #[test]
 fn weights_of_one_cell_and_observations_of_one_plane_are_rearranged_too() {
     let rules = DeviceRules::MPS;

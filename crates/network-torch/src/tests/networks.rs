@@ -26,7 +26,7 @@ pub(crate) fn tiny() -> Architecture {
     }
 }
 
-/// A network like those that play Connect Four, but with few channels.
+/// A network as for Connect Four, but with few channels.
 pub(crate) fn small() -> Architecture {
     Architecture {
         game: "small".into(),
@@ -43,7 +43,8 @@ pub(crate) fn small() -> Architecture {
     }
 }
 
-/// A network with squeeze-and-excitation in three blocks and global pooling in the last, on a board that is not square.
+/// A network with squeeze-and-excitation in three blocks and global pooling in the last, on a board that is not
+/// square.
 pub(crate) fn complete() -> Architecture {
     Architecture {
         game: "complete".into(),
@@ -70,13 +71,13 @@ pub(crate) fn bottleneck() -> Architecture {
     Architecture { design: Design { block: BlockKind::Bottleneck, ..Design::default() }, ..complete() }
 }
 
-/// A transformer: attention blocks without residual ones, on a board that is not square.
+/// A transformer: attention blocks without residual blocks, on a board that is not square.
 pub(crate) fn attentive() -> Architecture {
     let design = Design { activation: Activation::Gelu, attention: 2, attention_heads: 4, ..Design::default() };
     Architecture { blocks: 0, squeeze_excitation: 0, global_pooling: 0, design, ..complete() }
 }
 
-/// Networks with attention blocks behind residual ones and with norms of single positions, which every option follows.
+/// Networks with attention blocks after residual blocks and with norms of single positions, followed by every option.
 pub(crate) fn of_positions() -> Vec<Architecture> {
     let behind = Design { attention: 1, attention_heads: 2, ..Design::default() };
     let layer = Design { norm: NormKind::Layer, ..Design::default() };
@@ -93,8 +94,8 @@ pub(crate) fn of_positions() -> Vec<Architecture> {
     ]
 }
 
-/// Networks with pooled heads on boards that are not square: with three actions of each cell and another one, and with
-/// one of each cell alone.
+/// Networks with pooled heads on boards that are not square: with three actions per cell and one more, and with one
+/// action per cell alone.
 pub(crate) fn pooled() -> [Architecture; 2] {
     let design = Design { heads: HeadKind::Pooled, ..Design::default() };
     let smooth = Design { activation: Activation::Mish, norm: NormKind::Layer, ..design };
@@ -124,24 +125,24 @@ pub(crate) fn residual() -> Architecture {
     Architecture { game: "residual".into(), channels: 5, squeeze_excitation: 3, global_pooling: 2, model, ..complete() }
 }
 
-/// The same MuZero network with a reward head that predicts value prefixes.
+/// The same MuZero network with value prefixes.
 pub(crate) fn with_prefix(architecture: Architecture) -> Architecture {
     Architecture { model: Model::muzero_with_value_prefix(4), ..architecture }
 }
 
-/// The AlphaZero networks of returns beside these MuZero networks: without dynamics and reward.
+/// AlphaZero networks of returns that correspond to these MuZero networks: without dynamics and reward.
 pub(crate) fn of_returns() -> [Architecture; 2] {
     [dense(), residual()].map(|muzero| Architecture { model: Model::AlphazeroReturns { support: 4 }, ..muzero })
 }
 
-/// The same networks with chance, of 3 codes.
+/// The same networks with chance, with 3 codes.
 pub(crate) fn stochastic() -> [Architecture; 2] {
     [dense(), residual()]
         .map(|muzero| Architecture { model: Model::StochasticMuzero { support: 4, codes: 3 }, ..muzero })
 }
 
-/// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
-/// shifts and means near zero, weights as they were drawn.
+/// A network with nothing at the initial value, so that no term goes untested: scales and variances near one, shifts
+/// and means near zero, weights as drawn.
 pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
     season(Network::new(architecture, Device::Cpu, seed).unwrap(), seed)
 }
@@ -169,7 +170,7 @@ fn jiggle(tensor: &mut Tensor, rng: &mut ChaCha8Rng) {
     let _ = tensor.f_add_(&Tensor::from_slice(&noise).view_as(tensor)).unwrap();
 }
 
-/// `positions` random observations with random targets; action 0 is illegal in every other row, and every third row
+/// `positions` random observations with random targets; action 0 is illegal in every second row, and every third row
 /// has no policy target.
 pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) -> TrainingBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -187,7 +188,7 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
     batch
 }
 
-/// `positions` random observations with the targets of `steps` steps after each; the episode of every third row ends
+/// `positions` random observations with the targets of `steps` steps after each; in every third row the episode ends
 /// after the first step.
 pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -218,7 +219,7 @@ pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, step
     batch
 }
 
-/// The batch with random observations of the states after each action; every third row's episode ends after the first.
+/// The batch with random observations after each action; in every third row the episode ends after the first step.
 pub(crate) fn with_next_observations(architecture: &Architecture, batch: UnrolledBatch, seed: u64) -> UnrolledBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let cells = architecture.planes * architecture.height * architecture.width;
@@ -238,14 +239,14 @@ fn shares(values: Vec<f32>) -> Vec<f32> {
     values.into_iter().map(|value| value / sum).collect()
 }
 
-/// The observations of `batch` as a tensor `[B, C, H, W]`.
+/// Returns the observations of `batch` as a tensor `[B, C, H, W]`.
 pub(crate) fn observations(architecture: &Architecture, batch: &TrainingBatch) -> Tensor {
     let size = |n: usize| i64::try_from(n).unwrap();
     let shape = [-1, size(architecture.planes), size(architecture.height), size(architecture.width)];
     Tensor::from_slice(&batch.observations.to_floats()).view(shape)
 }
 
-/// All numbers of a tensor as float64, in logical order.
+/// Returns all numbers of a tensor as float64, in logical order.
 pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
     Vec::<f64>::try_from(tensor.detach().to_kind(Kind::Double).contiguous().view([-1])).unwrap()
 }

@@ -1,10 +1,10 @@
-//! Records format and number type of the tensors of operations, for tests of what a device is given.
+//! Records format and number type of operation tensors, for tests of the inputs that a device gets.
 
 use std::cell::RefCell;
 
 use tch::{Kind, Tensor};
 
-/// The operations whose formats matter.
+/// Operations with recorded formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Convolution,
@@ -12,7 +12,7 @@ pub(crate) enum Operation {
     Matrix,
 }
 
-/// An operation that was computed: its input, its weight or scale, and its output.
+/// A computed operation: input, weight or scale, and output.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) operation: Operation,
@@ -23,7 +23,7 @@ thread_local! {
     static RECORD: RefCell<Option<Vec<Recorded>>> = const { RefCell::new(None) };
 }
 
-/// Adds an operation to the record of [`recorded`], if one is being made.
+/// Adds an operation to the record of [`recorded`], if a recording is active.
 pub(crate) fn record(operation: Operation, tensors: [&Tensor; 3]) {
     RECORD.with_borrow_mut(|record| {
         if let Some(record) = record {
@@ -32,7 +32,7 @@ pub(crate) fn record(operation: Operation, tensors: [&Tensor; 3]) {
     });
 }
 
-/// Returns the result of `work` and the operations that it computed on this thread.
+/// Returns the result of `work`, with the operations computed on this thread.
 pub(crate) fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<Recorded>) {
     RECORD.set(Some(Vec::new()));
     let result = work();
@@ -44,14 +44,14 @@ impl Recorded {
         std::array::from_fn(|index| self.tensors[index].kind())
     }
 
-    /// The tensors with four dimensions.
+    /// Iterates over the tensors with four dimensions.
     pub(crate) fn maps(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.iter().filter(|tensor| tensor.dim() == 4)
     }
 }
 
-/// Returns whether libtorch takes a tensor `[B, C, H, W]` for channels last when it chooses the format of a result: its
-/// strides do not fall from H to W to C, and the dimensions of size 1 count (`is_channels_last_strides_2d`).
+/// Returns whether libtorch takes a tensor `[B, C, H, W]` for channels last when it chooses a result format: the
+/// strides do not fall from H to W to C, and dimensions of size 1 count (`is_channels_last_strides_2d`).
 pub(crate) fn is_channels_last(tensor: &Tensor) -> bool {
     let (size, stride) = (tensor.size(), tensor.stride());
     let mut least = 0;

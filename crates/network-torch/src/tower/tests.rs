@@ -112,7 +112,7 @@ impl Reference<'_> {
         x.iter().map(flat).collect()
     }
 
-    /// The logits of a pooled policy head: those of each cell, then those of the other actions.
+    /// Returns the logits of a pooled policy head: per-cell logits first, then all other actions.
     fn pooled_policy(&self, features: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let of_cells = features.iter().map(|features| {
             let cells: Vec<Vec<f64>> = features.chunks(HEAD_CHANNELS).map(<[f64]>::to_vec).collect();
@@ -134,7 +134,8 @@ impl Reference<'_> {
         x.iter().map(row).collect()
     }
 
-    /// Global pooling: shifts all but the first channels of each position by values computed from the first ones.
+    /// Applies global pooling: shifts all but the first channels of each position by values computed from the first
+    /// channels.
     fn pooled(&self, name: &str, mut y: Maps) -> Maps {
         let (pooled, name) = (self.network.architecture().global_pooling, format!("{name}.pooling"));
         for maps in &mut y {
@@ -149,7 +150,8 @@ impl Reference<'_> {
         y
     }
 
-    /// Squeeze-and-excitation: scales and shifts every channel of each position by values computed from all channels.
+    /// Applies squeeze-and-excitation: scales and shifts every channel of each position by values computed from all
+    /// channels.
     fn excited(&self, name: &str, mut z: Maps) -> Maps {
         for maps in &mut z {
             let squeezed: Vec<f64> = maps.iter().map(|map| mean(&cells(map, |z| z))).collect();
@@ -164,7 +166,7 @@ impl Reference<'_> {
         z
     }
 
-    /// Layer norm of each cell `[C]`, then a matrix.
+    /// Applies layer norm to each cell `[C]`, then a matrix.
     fn pre_normed(&self, name: &str, cells: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let [gamma, beta] = ["weight", "bias"].map(|part| self.numbers(&format!("{name}.norm.{part}")));
         let normed = cells.iter().map(|cell| {
@@ -175,7 +177,7 @@ impl Reference<'_> {
         self.linear(name, &normed.collect::<Vec<_>>())
     }
 
-    /// An attention block of one position's cells `[cells][C]`.
+    /// Applies an attention block to one position's cells `[cells][C]`.
     fn attention(&self, name: &str, mut x: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let &Architecture { height, width, channels, ref design, .. } = self.network.architecture();
         let (heads, cells) = (design.attention_heads, height * width);
@@ -218,7 +220,7 @@ impl Reference<'_> {
         x
     }
 
-    /// Policy logits `[B · A]` and value logits `[B · 3]`.
+    /// Returns policy logits `[B · A]` and value logits `[B · 3]`.
     fn forward(&self, observations: Maps) -> (Vec<f64>, Vec<f64>) {
         let mut x = self.activated(self.normed("stem", &observations));
         let Architecture { blocks, squeeze_excitation, global_pooling, .. } = *self.network.architecture();
@@ -259,8 +261,8 @@ impl Reference<'_> {
     }
 }
 
-/// Means, means times a tenth of what the side of a square of as many cells exceeds 14 by, and maxima of the features
-/// `[cells · 32]` of each position.
+/// Returns means, scaled means and maxima of each position's features `[cells · 32]`; the scale is a tenth of
+/// `√cells − 14`.
 fn pool(features: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let of_position = |features: &Vec<f64>| {
         let of_channel = |channel: usize| features.iter().skip(channel).step_by(HEAD_CHANNELS).copied();
@@ -273,28 +275,28 @@ fn pool(features: &[Vec<f64>]) -> Vec<Vec<f64>> {
     features.iter().map(of_position).collect()
 }
 
-/// Maps of a position by cell, `[cells][C]`.
+/// Converts maps of a position to cells, `[cells][C]`.
 fn to_cells(maps: &[Vec<Vec<f64>>]) -> Vec<Vec<f64>> {
     let width = maps[0][0].len();
     let cells = 0..maps[0].len() * width;
     cells.map(|cell| maps.iter().map(|map| map[cell / width][cell % width]).collect()).collect()
 }
 
-/// Replaces the maps of a position by its cells.
+/// Overwrites the maps of a position from `cells`.
 fn set_cells(maps: &mut [Vec<Vec<f64>>], cells: &[Vec<f64>]) {
     for (channel, map) in maps.iter_mut().enumerate() {
         map.iter_mut().flatten().zip(cells).for_each(|(to, cell)| *to = cell[channel]);
     }
 }
 
-/// Subtracts the mean and divides by the deviation.
+/// Subtracts the mean and divides by the standard deviation.
 fn normalise(values: &mut [f64]) {
     let mean = mean(values);
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
     values.iter_mut().for_each(|value| *value = (*value - mean) / (variance + NORM_EPSILON).sqrt());
 }
 
-/// The numbers of a map after `change`.
+/// Returns the numbers of a map after `change`.
 fn cells(map: &[Vec<f64>], change: impl Fn(f64) -> f64) -> Vec<f64> {
     map.iter().flatten().map(|&value| change(value)).collect()
 }
@@ -363,7 +365,7 @@ fn attention_and_norms_of_positions_agree_with_the_reference_in_evaluation_and_t
 #[test]
 fn pooled_heads_agree_with_the_reference_in_evaluation_and_training_on_every_board() {
     let [several, one] = pooled();
-    // As many actions of each cell as in chess.
+    // The same number of actions per cell as in chess.
     let many = Architecture { actions: 73 * several.height * several.width, ..several.clone() };
     for architecture in [&several, &one, &many, &on(&several, [2, 7]), &on(&one, [1, 1])] {
         agrees_with_the_reference(architecture, Mode::Evaluation);
@@ -410,12 +412,12 @@ fn stays_near_f32_in_bf16(architecture: &Architecture) {
     let input = observations(architecture, &batch(architecture, 8, 16));
     let f32 = forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
     let bf16 = forward(&network, &input.to_kind(Kind::BFloat16), Kind::BFloat16, Mode::Evaluation).unwrap();
-    // Eight bits of mantissa through five layers cause errors of a few hundredths in logits of size one.
+    // Eight mantissa bits through five layers cause errors of a few hundredths in logits of size one.
     assert_close(&numbers(&bf16.policy), &numbers(&f32.policy), 0.05);
     assert_close(&numbers(&bf16.value), &numbers(&f32.value), 0.05);
 }
 
-/// The loss of `parameters` in float64, batch statistics included.
+/// Returns the loss of `parameters` in float64, batch statistics included.
 fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Targets) -> (Tensor, Network) {
     let statistics = template.flat_statistics.to_kind(Kind::Double).detach_copy();
     let (architecture, layers) = (template.architecture(), template.layers.clone());
@@ -424,7 +426,7 @@ fn loss(template: &Network, parameters: &[f64], input: &Tensor, targets: &Target
     (losses(&logits, targets, 0.7).unwrap().total, network)
 }
 
-/// A batch in float64: observations and targets.
+/// Returns a batch in float64: observations and targets.
 fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor, Targets) {
     let batch = batch(architecture, positions, seed);
     let actions = i64::try_from(architecture.actions).unwrap();

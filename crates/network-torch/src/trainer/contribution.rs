@@ -10,7 +10,7 @@ use super::{Computed, Pass, Queued, Trainer};
 use crate::losses::LossTensors;
 use crate::{Error, network};
 
-/// A [`Contribution`] in the memory of the trainer's device, followed by numbers that are summed with it.
+/// A [`Contribution`] in device memory, followed by numbers that are summed along with it.
 #[derive(Debug)]
 pub struct DeviceContribution {
     /// `[P + S + LOSSES + N]`, contiguous.
@@ -20,7 +20,7 @@ pub struct DeviceContribution {
 }
 
 impl DeviceContribution {
-    /// Returns all numbers where they are, to be reduced.
+    /// Returns all numbers in place, to be reduced.
     pub fn numbers(&mut self) -> Numbers<'_> {
         let len = self.numbers.numel();
         let address = NonNull::new(self.numbers.data_ptr().cast::<f32>()).expect("a network has parameters");
@@ -29,7 +29,7 @@ impl DeviceContribution {
                 // SAFETY: the tensor is contiguous, of float32 and borrowed; libtorch submits to the default stream.
                 Numbers::Cuda(unsafe { CudaNumbers::new(address, len, device) })
             }
-            // SAFETY: as above, in the memory of the host.
+            // SAFETY: as above, in host memory.
             _ => Numbers::Host(unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), len) }),
         }
     }
@@ -44,7 +44,7 @@ impl DeviceContribution {
         Ok(Contribution::of_numbers(numbers, self.parameters as usize))
     }
 
-    /// Copies the numbers that follow the contribution to the host.
+    /// Copies the numbers after the contribution to the host.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device fails.
@@ -71,7 +71,7 @@ impl DeviceContribution {
         Ok(self.numbers.f_narrow(0, self.parameters, self.statistics)?)
     }
 
-    /// The losses, in the order of [`Contribution`].
+    /// Returns the losses, in the order of [`Contribution`].
     fn losses(&self) -> Result<LossTensors, Error> {
         let loss = |index: i64| -> Result<Tensor, Error> {
             Ok(self.numbers.f_select(0, self.parameters + self.statistics + index)?)
@@ -91,11 +91,11 @@ impl DeviceContribution {
 }
 
 impl Trainer {
-    /// Computes what a batch adds to a step of several learners, waits for it, and changes nothing; measures its parts
-    /// with `clock`. No step may be queued.
+    /// Computes the contribution of a batch to a group's training step, waits for it, and changes no state; measures
+    /// the parts with `clock`. No step may be queued.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The same as [`queue`](Self::queue).
     pub fn contribute(
         &mut self,
         examples: &Examples,
@@ -115,11 +115,11 @@ impl Trainer {
         Contribution::nothing(self.network.flat_parameters.numel(), self.network.flat_statistics.numel())
     }
 
-    /// Computes what a batch adds to a step of several learners, without one nothing, and leaves it on the device,
-    /// followed by the numbers `beside`. Changes nothing else. No step may be queued.
+    /// Computes the contribution of a batch to a group's training step, zeros without a batch. Leaves it on the
+    /// device, followed by the numbers `beside`. Changes nothing else. No step may be queued.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The same as [`queue`](Self::queue).
     pub fn contribute_on_device(
         &mut self,
         examples: Option<&Examples>,
@@ -151,23 +151,23 @@ impl Trainer {
         Ok(Contributed { contribution, value_errors, times })
     }
 
-    /// Takes the step whose contribution is the mean over learners: clip, optimiser, average. Trainers of the same
-    /// state that take the same mean on devices of the same kind have the same state again, bit for bit. No step may be
-    /// queued.
+    /// Takes the step with the mean contribution over learners: clip, optimiser, average. Trainers with the same
+    /// state that take the same mean on devices of the same kind have the same state again, bit for bit. No step may
+    /// be queued.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] or [`training::Error::Overflow`] if a loss or the gradient is not finite: the
-    /// step then changed nothing but the scale of the loss. [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::NotFinite`] or [`training::Error::Overflow`] if a loss or the gradient is not finite; the
+    /// step then changed nothing but the loss scale. [`Error::Libtorch`] if the device fails.
     pub fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
         let Contributed { contribution, value_errors, times } = mean;
         let contribution = self.uploaded(contribution.numbers())?;
         self.apply_on_device(Contributed { contribution, value_errors, times }, clock)
     }
 
-    /// Takes a step as [`apply`](Self::apply) does, whose mean is on the device.
+    /// Takes a step like [`apply`](Self::apply), with the mean on the device.
     ///
     /// # Errors
-    /// Those of [`apply`](Self::apply).
+    /// The same as [`apply`](Self::apply).
     pub fn apply_on_device(
         &mut self,
         mean: Contributed<DeviceContribution>,
@@ -211,7 +211,7 @@ impl Trainer {
         Ok(self.of_tensor(Tensor::f_cat(&parts, 0)?))
     }
 
-    /// The contribution with these numbers.
+    /// Uploads a contribution with these numbers.
     fn uploaded(&self, numbers: &[f32]) -> Result<DeviceContribution, Error> {
         Ok(self.of_tensor(network::upload(numbers, self.network.device())?))
     }

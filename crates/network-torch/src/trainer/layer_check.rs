@@ -1,4 +1,4 @@
-//! The check of layers in an adaptive precision.
+//! Check of layers in an adaptive precision.
 
 use tch::{Kind, Tensor};
 use training::Examples;
@@ -9,8 +9,8 @@ use crate::loss_scale::scaled;
 use crate::{Error, network, tower::Mode};
 
 impl Trainer {
-    /// Checks the layers with a batch if the next step is one in [`CHECK_INTERVAL`]; those that lose too much go back
-    /// to float32. A device without memory for it goes on without.
+    /// Checks the layers with a batch if the next step is a multiple of [`CHECK_INTERVAL`]; layers with too large an
+    /// error go back to float32. A device without memory for the check skips it.
     pub(super) fn check_layers_if_due(&mut self, examples: &Examples) -> Result<(), Error> {
         let steps = self.step + self.queued.len() as u64;
         if !self.settings.is_adaptive || !steps.is_multiple_of(CHECK_INTERVAL) || self.lowered.is_none() {
@@ -31,15 +31,15 @@ impl Trainer {
         Ok(())
     }
 
-    /// The relative error of the gradient of each layer's weights in the low precision from that in float32, with the
-    /// same inputs and the same gradients of outputs, which a pass in float32 over some rows computes.
+    /// Returns the relative error of each layer's low-precision weight gradient from float32, for the same inputs and
+    /// the same output gradients. A float32 pass over a few rows computes both.
     pub(super) fn layer_errors(&self, staged: &Staged) -> Result<Vec<(String, f64)>, Error> {
         let Some(lowered) = &self.lowered else { return Ok(Vec::new()) };
         lowered.cast_again(&self.network)?;
         let most = self.micro_batch(staged.board).unwrap_or(CHECK_POSITIONS).min(CHECK_POSITIONS);
         let rows = staged.rows(0, staged.positions.min(most))?;
         let network = self.network.shadowed(lowered)?;
-        // The statistics of the batch, which move no running ones.
+        // Batch statistics, without an update of the running statistics.
         let losses = self.losses(&network, &rows, Kind::Float, Mode::TrainingAgain)?;
         let total = scaled(&losses.total, self.loss_scale.as_ref())?;
         let (names, pairs): (Vec<&str>, Vec<[&Tensor; 2]>) = network.shadow_pairs().unzip();

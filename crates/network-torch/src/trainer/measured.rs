@@ -3,36 +3,36 @@ use tch::{Device, Kind, Tensor};
 use crate::{Error, gpu, network};
 use training::Losses;
 
-/// The number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
-/// weights, entropy, accuracy. The scale of the loss follows them, if it has one.
+/// Number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
+/// weights, entropy, accuracy. The loss scale follows, if there is one.
 pub(super) const SCALARS: usize = 10;
-/// The number of leading scalars that must be finite.
+/// Number of leading scalars that must be finite.
 pub(super) const FINITE: i64 = 6;
-/// The index of the gradient norm.
+/// Index of the gradient norm.
 pub(super) const GRADIENT_NORM: i64 = 5;
 
-/// The scalars and value errors of a step, on their way from the device.
+/// Scalars and value errors of a step, in transfer from the device.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// `[S + B]`, or `[S]` without value errors.
     numbers: Tensor,
-    /// S: [`SCALARS`], and one more with a scale.
+    /// S: [`SCALARS`], and one more with a loss scale.
     scalars: usize,
-    /// Where the numbers are being copied to pinned memory: the end of the copy.
+    /// End of the copy, if the numbers are being copied to pinned memory.
     copied: Option<gpu::Event>,
 }
 
-/// What was measured.
+/// Measured results of a step.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) losses: Losses,
     pub(super) value_errors: Vec<f32>,
-    /// The scale of the loss of the step.
+    /// Loss scale of the step.
     pub(super) loss_scale: Option<f32>,
 }
 
 impl Measured {
-    /// Joins `scalars` `[S]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA begins it.
+    /// Joins `scalars` `[S]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA starts the copy.
     pub(super) fn new(scalars: &Tensor, value_errors: Option<&Tensor>) -> Result<Self, Error> {
         let count = scalars.numel();
         let numbers = match value_errors {
@@ -40,8 +40,8 @@ impl Measured {
             None => scalars.shallow_clone(),
         };
         if let Device::Cuda(index) = numbers.device() {
-            // libtorch pins the memory of a copy that does not block. A blocking one, begun when the numbers are read,
-            // would be queued behind the next step.
+            // libtorch pins the memory of a copy that does not block. A blocking copy, started when the numbers are
+            // read, would be queued after the next step.
             let copy = numbers.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
             if let Ok(event) = gpu::Event::new(index).and_then(|event| event.record().map(|()| event)) {
                 return Ok(Self { numbers: copy, scalars: count, copied: Some(event) });
@@ -50,8 +50,8 @@ impl Measured {
         Ok(Self { numbers, scalars: count, copied: None })
     }
 
-    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, the value errors, and the scale
-    /// of the loss.
+    /// Waits for the numbers: the losses, with the L2 term scaled by the weight decay, the value errors, and the loss
+    /// scale.
     pub(super) fn read(self, weight_decay: f64) -> Result<Read, Error> {
         let _guard = tch::no_grad_guard();
         if let Some(event) = &self.copied {

@@ -14,7 +14,7 @@ pub struct Snapshot {
     reader: SubmittingThreads,
     /// Parameters `[P]` and running statistics `[S]` of the average.
     average: [Tensor; 2],
-    /// The remaining state; empty in a copy of the average.
+    /// Remaining state; `None` in a copy of the average.
     state: Option<State>,
 }
 
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Snapshot {
-    /// The state in the memory of `trainer`.
+    /// Returns a view of the state in the memory of `trainer`.
     pub(super) fn of(trainer: &Trainer, contents: Contents) -> Self {
         let pair = |parameters: &Tensor, statistics: &Tensor| [parameters.shallow_clone(), statistics.shallow_clone()];
         let state = || State {
@@ -54,7 +54,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies it to memory of its own.
+    /// Copies the state to separate memory.
     pub(super) fn copy(mut self) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let state = self.state.iter_mut();
@@ -65,7 +65,7 @@ impl Snapshot {
         });
         for tensor in self.average.iter_mut().chain(of_state) {
             *tensor = match self.reader {
-                // A device that takes work of one thread only is read by this one.
+                // A device that takes work of one thread only is read by this thread.
                 SubmittingThreads::One => tensor.f_to_device_(Device::Cpu, tensor.kind(), false, true)?,
                 SubmittingThreads::Many => tensor.f_detach_copy()?,
             };
@@ -73,7 +73,7 @@ impl Snapshot {
         Ok(self)
     }
 
-    /// Returns the averaged weights as [`Trainer::published`] does.
+    /// Returns the averaged weights like [`Trainer::published`].
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -82,8 +82,7 @@ impl Snapshot {
         network::write(&self.layout.published(), parameters, statistics)
     }
 
-    /// Returns the files of a checkpoint as [`Trainer::save`] does; those of a copy of the average hold the average
-    /// alone.
+    /// Returns the files of a checkpoint like [`Trainer::save`]; a copy of the average gives the average alone.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.

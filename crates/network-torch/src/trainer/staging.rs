@@ -11,17 +11,17 @@ use crate::{
 };
 use training::{Boards, Examples, Observations, TrainingBatch, UnrolledBatch};
 
-/// The targets of either model.
+/// Targets of either model.
 #[derive(Debug)]
 pub(super) enum ModelTargets {
-    /// Of positions.
+    /// Targets of positions.
     Alphazero(Targets),
-    /// Of positions and the steps after them.
+    /// Targets of positions and the steps after them.
     Muzero(UnrolledTargets),
 }
 
 impl ModelTargets {
-    /// `[B]`; `None` where all rows count alike.
+    /// `[B]`; `None` if all rows have equal importance.
     pub(super) fn importance(&self) -> Option<&Tensor> {
         match self {
             Self::Alphazero(targets) => targets.importance.as_ref(),
@@ -37,16 +37,16 @@ impl ModelTargets {
     }
 }
 
-/// A batch, or some of its rows, on the device.
+/// A batch, or a range of rows, on the device.
 #[derive(Debug)]
 pub(super) struct Staged {
-    /// The index of the board.
+    /// Board index.
     pub(super) board: usize,
     pub(super) positions: usize,
     /// `[B, C, H, W]`, channels last in memory, float32.
     pub(super) observations: Tensor,
     pub(super) targets: ModelTargets,
-    /// `[2]`: learning rates of the step, if the step before it is applied and if it is refused.
+    /// `[2]`: learning rates of the step, if the previous step is applied and if it is refused.
     pub(super) learning_rates: Tensor,
 }
 
@@ -55,9 +55,9 @@ impl Staged {
     /// accelerator expands.
     ///
     /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Action`] if the batch does not fit the network on its board,
-    /// [`training::Error::BoardIndex`] if there is no such board, [`training::Error::Network`] if it is for another
-    /// model; [`Error::OutOfMemory`], [`Error::Libtorch`].
+    /// [`training::Error::Batch`] or [`training::Error::Action`] if the batch does not fit the network on the batch's
+    /// board, [`training::Error::BoardIndex`] if there is no such board, [`training::Error::Network`] if it is for
+    /// another model; [`Error::OutOfMemory`], [`Error::Libtorch`].
     pub(super) fn new(
         examples: &Examples,
         network: &Network,
@@ -130,7 +130,7 @@ impl Staged {
         let [next_weights, chance_weights]: [&[f32]; 2] =
             if needs_next { [next_weights, chance_weights] } else { [&[], &[]] };
         let pins = network.rules.pins_host_memory;
-        // float32 holds every action exactly; so they need no transfer of their own.
+        // float32 represents every action exactly, so that actions need no separate transfer.
         let actions: Vec<f32> = actions.iter().copied().map(f32::from).collect();
         let numbers: [&[f32]; 12] = [
             &actions,
@@ -193,7 +193,7 @@ impl Staged {
         Ok(Self { board: 0, positions, observations, targets: ModelTargets::Muzero(targets), learning_rates })
     }
 
-    /// Rows `start..start + len` as a part of the same batch.
+    /// Returns the rows `start..start + len` as a part of the same batch.
     pub(super) fn rows(&self, start: usize, len: usize) -> Result<Self, Error> {
         Ok(Self {
             board: self.board,
@@ -205,7 +205,7 @@ impl Staged {
     }
 }
 
-/// Observations as bytes and as float32; one of the two is empty.
+/// Returns observations as bytes and as float32; one of the two is empty.
 fn numbers_of(observations: &Observations) -> (&[u8], &[f32]) {
     match observations {
         Observations::Bytes(bytes) => (bytes, &[]),
@@ -213,17 +213,17 @@ fn numbers_of(observations: &Observations) -> (&[u8], &[f32]) {
     }
 }
 
-/// Observations `[B · C · H · W]` as `[B, C, H, W]` in float32, channels last in memory.
+/// Converts observations `[B · C · H · W]` to `[B, C, H, W]` in float32, channels last in memory.
 fn channels_last(observations: &Tensor, architecture: &Architecture, positions: usize) -> Result<Tensor, Error> {
     let &Architecture { planes, height, width, .. } = architecture;
     let [rows, planes, height, width] = [positions, planes, height, width].map(size);
-    // Bytes are reordered before they are expanded: they are a quarter of the memory.
+    // Bytes are reordered before they are expanded, at a quarter of the memory.
     let by_cell = observations.f_view([rows, planes, height, width])?.f_permute([0, 2, 3, 1])?.f_reshape([-1])?;
     let observations = by_cell.f_to_kind(Kind::Float)?.f_view([rows, height, width, planes])?;
     Ok(observations.f_permute([0, 3, 1, 2])?)
 }
 
-/// Slices that were copied to a device as one tensor, in their order.
+/// Slices copied to a device as one tensor, in order.
 struct Parts {
     tensor: Tensor,
     lengths: std::vec::IntoIter<usize>,
@@ -232,7 +232,7 @@ struct Parts {
 
 impl Parts {
     /// Copies the slices to `device` in one transfer. From pinned memory nothing waits for it: libtorch keeps that
-    /// memory until the transfer has ended, and then uses it for a later batch.
+    /// memory until the transfer has ended, and then reuses it for a later batch.
     fn upload<T: Element + Copy>(slices: &[&[T]], device: Device, pins: bool) -> Result<Self, Error> {
         let joined = Tensor::f_from_slice(&slices.concat())?;
         let tensor = match device {
@@ -245,7 +245,7 @@ impl Parts {
         Ok(Self { tensor, lengths: lengths.into_iter(), start: 0 })
     }
 
-    /// The next slice, `[len]`.
+    /// Returns the next slice, `[len]`.
     fn next(&mut self) -> Result<Tensor, Error> {
         let (start, len) = (self.start, self.lengths.next().expect("as many parts as slices are taken"));
         self.start += len;

@@ -34,7 +34,7 @@ fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer
     Trainer::new(Network::new(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
 }
 
-/// The entropy of the targets is the least a cross-entropy can reach.
+/// The entropy of the targets is the minimum of a cross-entropy.
 fn least_losses(architecture: &Architecture, batch: &TrainingBatch) -> (f64, f64) {
     let entropy =
         |row: &[f32]| -> f64 { row.iter().filter(|&&p| p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum() };
@@ -102,7 +102,7 @@ fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
     }
 }
 
-/// The losses and the gradient of a batch, in as many micro-batches as the trainer takes.
+/// Returns the losses and the gradient of a batch, in the micro-batches that the trainer chooses.
 fn pass(trainer: &mut Trainer, batch: &TrainingBatch) -> Pass {
     let staged = Staged::new(&batch.clone().into(), &trainer.network, &trainer.boards, [0.0; 2]).unwrap();
     let statistics = trainer.network.flat_statistics.detach_copy();
@@ -312,7 +312,7 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
 }
 
-/// Takes steps with `depth` of them always queued, as on an accelerator, and returns what each gave.
+/// Takes steps with `depth` of them always queued, as on an accelerator, and returns the result of each.
 fn queued_ahead(trainer: &mut Trainer, batches: &[TrainingBatch], depth: usize) -> Vec<Option<Trained>> {
     let mut clock = stopped_clock();
     let mut results = Vec::new();
@@ -350,7 +350,7 @@ fn steps_that_are_queued_ahead_give_the_same_bits_as_one_at_a_time_also_around_r
         .collect();
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
     for settings in [settings(), sgd] {
-        // The learning rate changes with every step, so that a wrong count of steps shows.
+        // The learning rate changes with every step, so that a wrong step count shows.
         let settings = TrainerSettings { warm_up_steps: 50, ..settings };
         let [mut at_once, mut ahead] = [(); 2].map(|()| trainer(settings.clone()));
         let expected = queued_ahead(&mut at_once, &batches, 0);
@@ -405,7 +405,7 @@ fn a_snapshot_holds_the_step_it_was_made_at() {
     }
 }
 
-/// Rows `rows` of a batch without importance.
+/// Returns rows `rows` of a batch without importance.
 fn rows(batch: &TrainingBatch, rows: std::ops::Range<usize>) -> TrainingBatch {
     let all = batch.policy_weights.len();
     fn part<T: Clone>(values: &[T], all: usize, rows: std::ops::Range<usize>) -> Vec<T> {

@@ -23,7 +23,7 @@ fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer
     Trainer::new(Network::to_train(architecture, &settings, Device::Cpu, 61).unwrap(), settings).unwrap()
 }
 
-/// The results of one step.
+/// Returns the results of one step.
 fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Error> {
     #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
     let now = std::time::Instant::now();
@@ -31,7 +31,7 @@ fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Erro
     trainer.collect(&mut || now).expect("a step was queued")
 }
 
-/// The least that the losses can reach, which is the entropy of their targets: policy, value, reward.
+/// Returns the minimum of the losses, the entropy of the targets: policy, value, reward.
 fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] {
     let support = architecture.model.support().expect("values are categorical");
     let support = inference::Support { bound: support };
@@ -70,7 +70,7 @@ fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerS
     assert_eq!(losses.value_accuracy, 1.0);
 }
 
-/// Dense networks of this size are as large as those of small environments.
+/// Dense networks of this size are as large as for small environments.
 fn wide() -> Architecture {
     Architecture { channels: 64, ..dense() }
 }
@@ -157,7 +157,7 @@ fn the_heads_of_the_consistency_loss_are_trained_and_in_checkpoints_but_not_publ
         let losses = trained(&mut trainer, &batch).unwrap().losses;
         assert!((0.0..2.0).contains(&losses.consistency), "{losses:?}");
         assert_ne!(head(&trainer), before);
-        // The published file is exactly that of an evaluator.
+        // The published file is exactly an evaluator's.
         Network::from_safetensors(&architecture, &trainer.published().unwrap(), Device::Cpu).unwrap();
         let files = trainer.save().unwrap();
         let refused = Trainer::restore(&architecture, settings(), Device::Cpu, &files).unwrap_err().to_string();
@@ -198,7 +198,7 @@ fn a_consistency_loss_needs_its_heads_and_later_observations() {
     assert_eq!(alphazero, "the network is not of the model muzero");
 }
 
-/// A dense network has no statistics of batches, so that its parts have exactly the gradients of the whole.
+/// A dense network has no batch statistics, so that parts have exactly the gradients of the whole.
 #[test]
 fn micro_batches_of_a_dense_network_train_as_the_whole_batch() {
     let architecture = with_prefix(dense());
@@ -284,7 +284,7 @@ fn rows(values: &[f32], width: i64) -> Tensor {
     Tensor::from_slice(values).view([-1, width])
 }
 
-/// Two positions of one step, over the atoms −1, 0 and 1; the logits of all heads are 0 but for some.
+/// Two positions of one step, over the atoms −1, 0 and 1; all logits except a few are 0.
 fn example() -> (Unrolled, UnrolledTargets) {
     let mut value = vec![0.0; 12];
     // The first root's value is the highest atom.
@@ -347,6 +347,6 @@ fn value_errors_are_distances_of_the_roots_in_units_of_the_reward() {
     let errors = super::losses(&predictions, &without_target, WEIGHTS).unwrap().value_errors.unwrap();
     assert_close(&numbers(&errors), &[highest, 0.0], 1e-4);
     close(&losses.value_accuracy, 0.0);
-    // The weight of a position is that of all its steps: ½ ln 3 and ln 3 of two positions.
+    // The weight of a position applies to all steps: ½ ln 3 and ln 3 for two positions.
     close(&losses.reward, 0.75 * 3.0_f64.ln());
 }

@@ -1,4 +1,4 @@
-//! Stochastic MuZero: losses and gradients against plain float64, and a distribution of chance that is learnt.
+//! Stochastic MuZero: losses and gradients against plain float64, and a learnt chance distribution.
 
 use inference::{LatentModel, Slot, Unroll};
 use rand::{RngExt, SeedableRng};
@@ -9,7 +9,7 @@ use super::*;
 use crate::{Trainer, tests::networks::stochastic};
 use training::TrainerSettings;
 
-/// The encodings of all steps, `[B, K, M]`.
+/// Encodings of all steps, `[B, K, M]`.
 type Encodings = Vec<Vec<Vec<f64>>>;
 
 fn greatest(numbers: &[f64]) -> usize {
@@ -17,7 +17,7 @@ fn greatest(numbers: &[f64]) -> usize {
 }
 
 impl Reference<'_> {
-    /// The encodings of what chance did after each action.
+    /// Returns the encodings of the chance event after each action.
     fn encodings(&self, batch: &UnrolledBatch) -> Encodings {
         let (planes, steps) = (self.network.architecture().planes, batch.unroll_steps);
         let double = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
@@ -32,7 +32,7 @@ impl Reference<'_> {
             (0..steps).map(of_step).collect()
         };
         let mut encodings: Encodings = (0..first.len() / planes).map(of_position).collect();
-        // Their mean over all rows is subtracted.
+        // The mean over all rows is subtracted.
         let rows: Vec<Vec<f64>> = encodings.iter().flatten().cloned().collect();
         let mean = |i: usize| rows.iter().map(|row| row[i]).sum::<f64>() / rows.len() as f64;
         let means: Vec<f64> = (0..rows[0].len()).map(mean).collect();
@@ -42,8 +42,8 @@ impl Reference<'_> {
         encodings
     }
 
-    /// The total loss, where codes are named by the encodings `base` and move with the encodings of the parameters: its
-    /// slopes are the gradients that pass straight through the codes.
+    /// Returns the total loss, with codes chosen by the encodings `base` that move with the encodings of the
+    /// parameters: the slopes are the gradients that pass straight through the codes.
     fn total(&self, batch: &UnrolledBatch, base: &Encodings) -> f64 {
         let &Architecture { planes, actions, model, .. } = self.network.architecture();
         let (support, steps) = (model.support().unwrap(), batch.unroll_steps);
@@ -133,7 +133,7 @@ fn check_losses_and_gradients(network: &Network, heads: &[&str]) {
     ];
     for part in parts.iter().chain(heads) {
         let range = network.layout.parameter(&format!("{part}.weight"));
-        // Some parameters of each part, spread over it.
+        // A few parameters of each part, spread over it.
         for index in range.clone().step_by((range.len() / 7).max(1)) {
             let mut at = |by: f64| {
                 reference.parameters[0][index] += by;
@@ -148,8 +148,8 @@ fn check_losses_and_gradients(network: &Network, heads: &[&str]) {
     }
 }
 
-/// Steps of an environment with one action that leads from a state to one of two, with probability 0.75 and 0.25; the
-/// reward is 1 in the first case and −1 in the second. Observations are one-hot: start, first, second.
+/// Steps of an environment with one action that leads from a state to one of two, with probabilities 0.75 and 0.25;
+/// the reward is 1 in the first case and −1 in the second. Observations are one-hot: start, first, second.
 fn coin(rng: &mut ChaCha8Rng, positions: usize) -> UnrolledBatch {
     let mut batch = UnrolledBatch { unroll_steps: 1, ..UnrolledBatch::default() };
     for _ in 0..positions {
@@ -205,10 +205,10 @@ fn the_distribution_of_two_outcomes_is_learnt_with_the_reward_of_each() {
         (0..4).filter(|&code| holds(predictions.reward(code))).map(|code| codes[code]).sum()
     };
     let (first, second) = (sum(|reward| (reward - 1.0).abs() < 0.1), sum(|reward| (reward + 1.0).abs() < 0.1));
-    // Four standard errors of the last hundred batches or so, and what the average of weights lags behind.
+    // Four standard errors over the last hundred batches or so, plus the lag of the weights average.
     assert!((first - 0.75).abs() < 0.04, "{first} of {codes:?}, rewards {predictions:?}");
     assert!((second - 0.25).abs() < 0.04, "{second} of {codes:?}, rewards {predictions:?}");
-    // The mean of atoms, not of values: the transform maps 1 and −1 to ±0.415, whose mean is 0.2075.
+    // The mean atom, not the mean value: the transform maps 1 and −1 to ±0.415, with the mean 0.2075.
     let expected = inference::categorical::inverse_transform(0.5 * inference::categorical::transform(1.0)) as f32;
     assert!((afterstate_value - expected).abs() < 0.08, "{afterstate_value} instead of {expected}");
 }

@@ -1,18 +1,18 @@
-//! Batches of several boards.
+//! Batches on several boards.
 
 use training::Recompute;
 
 use super::*;
 use crate::tests::networks::{on, pooled};
 
-/// A network with pooled heads, and the same on another board.
+/// A network with pooled heads, and the same network on another board.
 fn boards() -> [Architecture; 2] {
     let [own, _] = pooled();
     let other = on(&own, [2, 7]);
     [own, other]
 }
 
-/// A trainer of both.
+/// A trainer for both boards.
 fn of_both(settings: TrainerSettings) -> Trainer {
     let [own, other] = boards();
     let mut trainer = trainer_of(&own, settings);
@@ -20,12 +20,12 @@ fn of_both(settings: TrainerSettings) -> Trainer {
     trainer
 }
 
-/// A batch of the board with an index.
+/// A random batch on board `board`.
 fn batch_of(board: usize, positions: usize, seed: u64) -> TrainingBatch {
     TrainingBatch { board, ..batch(&boards()[board], positions, seed) }
 }
 
-/// Since no tensor depends on the board, the network on the other one has the same state.
+/// Since no tensor depends on the board, the network on the other board has the same state.
 #[test]
 fn a_step_on_each_board_is_that_of_a_trainer_of_this_board_with_the_same_state() {
     crate::set_threads(1);

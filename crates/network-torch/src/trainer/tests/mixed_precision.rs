@@ -1,4 +1,4 @@
-//! Float16 with a scale of the loss, and layers that go back to float32.
+//! float16 with a loss scale, and layers that go back to float32.
 
 use training::mixed_precision::{GRADIENT_ERROR_MAX, loses_too_much};
 use training::{LossScale, MixedPrecision};
@@ -18,7 +18,7 @@ fn adaptive(precision: Precision) -> TrainerSettings {
     TrainerSettings { precision, is_adaptive: true, ..settings() }
 }
 
-/// Sets the scale of the next step.
+/// Sets the loss scale of the next step.
 fn set_scale(trainer: &mut Trainer, factor: f32) {
     trainer.loss_scale = Some(ScaleOnDevice::new(LossScale { factor, good_steps: 0 }, Device::Cpu).unwrap());
 }
@@ -64,7 +64,7 @@ fn a_gradient_that_overflows_skips_the_step_and_halves_the_scale_and_nothing_els
     let scale = LossScale::MAX;
     set_scale(&mut trainer, scale);
     let before = trainer.save().unwrap();
-    // Times the largest scale this loss is beyond float16 in every layer behind the heads.
+    // Times the largest scale this loss exceeds float16 in every layer that feeds the heads.
     let examples: training::Examples = batch(&small(), 9, 2).into();
     let mut skipped = 0;
     while let Err(error) = trainer.step(&examples) {
@@ -118,14 +118,14 @@ fn training_in_f16_goes_on_bit_for_bit_with_its_scale_after_a_restore() {
     let files = trainer.save().unwrap();
     let restored = Trainer::restore(&small(), f16(), Device::Cpu, &files).unwrap();
     assert_eq!(mixed(&restored).loss_scale, Some(LossScale { factor: 512.0, good_steps: 0 }));
-    // Float32 has no scale, and float16 begins with the first one.
+    // float32 has no loss scale, and float16 starts with the initial one.
     let float32 = Trainer::restore(&small(), settings(), Device::Cpu, &files).unwrap();
     assert_eq!(mixed(&float32), MixedPrecision::default());
     let again = Trainer::restore(&small(), f16(), Device::Cpu, &float32.save().unwrap()).unwrap();
     assert_eq!(mixed(&again).loss_scale, Some(LossScale::new()));
 }
 
-/// The errors of the layers that a check with these settings finds.
+/// Returns the layer errors that a check with these settings finds.
 fn layer_errors(network: Network, settings: TrainerSettings, batch: &TrainingBatch) -> Vec<(String, f64)> {
     let trainer = Trainer::new(network, settings).unwrap();
     let staged = Staged::new(&batch.clone().into(), &trainer.network, &trainer.boards, [0.0; 2]).unwrap();
@@ -155,9 +155,9 @@ fn healthy_networks_have_no_layer_that_loses_too_much() {
     }
 }
 
-/// A network whose tower ends in numbers that are nearly constant: the last norm has a shift that is large beside what
-/// differs between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind
-/// their convolutions takes the constant away.
+/// A network with a tower that ends in nearly constant numbers: the last norm has a shift so large compared with the
+/// differences between positions that bfloat16 has no bit for them. The heads read the output; the norm after the
+/// head convolutions removes the constant.
 fn planted() -> Network {
     let network = seasoned(&small(), 65);
     let _ = tch::no_grad(|| network.tensor("block.1.second.norm.bias").shallow_clone().fill_(1000.0));
@@ -175,7 +175,7 @@ fn planted_layers_are_found_alone_and_named_and_computed_in_float32_from_then_on
     let files = trainer.save().unwrap();
     let restored = Trainer::restore(&small(), adaptive(Precision::Bf16), Device::Cpu, &files).unwrap();
     assert_eq!(restored.float32_layers(), trainer.float32_layers());
-    // A precision that is not adaptive is what was asked for.
+    // Without adaptive precision the configured one is used.
     let bf16 = TrainerSettings { is_adaptive: false, ..adaptive(Precision::Bf16) };
     assert!(Trainer::restore(&small(), bf16, Device::Cpu, &files).unwrap().float32_layers().is_empty());
 }
@@ -190,7 +190,8 @@ fn layers_that_went_back_to_float32_have_the_gradient_that_bfloat16_lost() {
         let range = trainer.network.layout.parameter("policy.convolution.weight");
         numbers(&pass(&mut trainer, &batch(&small(), 32, seed)).gradient)[range].to_vec()
     };
-    // A batch of so small a network may have an error far from the mean, by the order of sums of the threads at hand.
+    // A single batch in such a small network may have an error far from the mean, depending on the order of sums in
+    // the threads.
     let [mut lost, mut found] = [0.0; 2];
     for seed in 3..11 {
         let exact = gradient(seed, Precision::F32, &[]);
