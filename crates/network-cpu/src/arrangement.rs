@@ -10,7 +10,7 @@ const TOGETHER_BYTES: usize = 896 << 10;
 const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
 /// Minimum number of positions to collect features for the head layers.
 const FEATURES: usize = TILE_ROWS;
-/// Number of positions from which sixteen interleaved positions take less time than separate ones.
+/// Number of positions from which sixteen interleaved positions take less time than separate positions.
 const TOGETHER_FROM: usize = 12;
 
 /// Memory layout of the positions in a pass, with the runs of cells that a path multiplies.

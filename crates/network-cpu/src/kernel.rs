@@ -441,7 +441,7 @@ fn first_correct(
     Err(Error::Unavailable { path, reason })
 }
 
-/// Returns the maximum error of logits, which are of the order of one in random networks.
+/// Returns the maximum error in logits, which are of order one in random networks.
 fn tolerance(path: KernelVariant) -> f64 {
     if path.is_bf16() { 0.05 } else { 1e-3 }
 }

@@ -1,4 +1,4 @@
-/// Activations of a few positions: per block of channels, all pixels of all positions, one line per pixel.
+/// Activations of a few positions: per channel block, all pixels of all positions, one line per pixel.
 ///
 /// `[channels / channels per line, lines of the layout]` with a zero margin before and after. Border pixels are zero
 /// and stay zero; channels beyond the last are zero or have a zero weight.

@@ -52,7 +52,7 @@ fn evaluator(network: &FoldedLatent, path: KernelVariant) -> LatentEvaluator {
     LatentEvaluator::new(Arc::new(LatentNetwork::from_folded(network, path).unwrap()), WeightsVersion(9))
 }
 
-/// Distances of predictions from float64: of priors, and of values and rewards in atoms.
+/// Distances of predictions from float64: for priors, and for values and rewards in atoms.
 #[derive(Debug, Clone, Copy)]
 struct Distance {
     root_mean_square: f64,

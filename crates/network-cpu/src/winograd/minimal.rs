@@ -5,7 +5,7 @@ pub(super) const TAPS: usize = 3;
 pub(super) const SEVEN: usize = 7;
 
 /// Finite points. Fractions among whole numbers give the smallest rounding errors (Barabasz et al. 2020, arXiv
-/// 1803.10986): pieces of up to five outputs round like nine taps, pieces of six a fifth more. The first point of
+/// 1803.10986): pieces with up to five outputs round like nine taps, pieces with six a fifth more. The first point of
 /// every piece is infinity, followed by the first of these numbers, so that pieces of all sizes share the filter
 /// values.
 pub(super) const NUMBERS: [f64; 7] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5, 2.0];
