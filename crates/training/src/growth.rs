@@ -12,12 +12,12 @@ use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
 
 /// Returns the training state of `from` transplanted to the larger network `to`, which computes the same outputs.
 ///
-/// - New blocks come after the old ones. The scale γ of the last norm is 0, so that a new block adds nothing to the
+/// - New blocks come after the old blocks. The scale γ of the last norm is 0, so that a new block adds nothing to the
 ///   input, and ReLU leaves the input as it is. Any other activation would change it, so that such a network cannot
 ///   grow in blocks.
-/// - New attention blocks come after the old ones. The matrices and biases that add to the input are 0.
-/// - New channels, and new hidden units of squeeze-and-excitation, come after the old ones. Incoming weights are
-///   initialised from `seed`; old outputs read the new channels with weights of 0.
+/// - New attention blocks come after the old attention blocks. The matrices and biases that add to the input are 0.
+/// - New channels, and new hidden units of squeeze-and-excitation, come after the old channels and units. Incoming
+///   weights are initialised from `seed`; old outputs read the new channels with weights of 0.
 /// - New parameters have zero moments, and averages equal to the network. Moments are float32, as in files.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ impl ModelLayers {
         }
     }
 
-    /// Returns the layers of a MuZero network, or of an AlphaZero network of returns.
+    /// Returns the layers of a MuZero network or an AlphaZero network of returns.
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
