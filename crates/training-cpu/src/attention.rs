@@ -65,8 +65,8 @@ impl Attention {
         path.run(Forward { shape: self.shape, pairs: &pairs, qkv, y });
     }
 
-    /// Writes the gradient of queries, keys and values, given the gradient of the sums; returns the gradient of the
-    /// position table.
+    /// Writes the gradients for queries, keys and values, given the gradient of the sums; returns the position-table
+    /// gradient.
     pub(crate) fn backward(
         &self,
         path: Path,

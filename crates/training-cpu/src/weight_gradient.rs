@@ -16,7 +16,7 @@ use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
 /// Cells with products summed in registers.
 const CELLS: usize = 168;
-/// Maximum tiles of a part; all of them use the copies of inputs.
+/// Maximum tiles in a part; all tiles use the copied inputs.
 const TILES: usize = 4;
 /// Parts of a gradient with few outputs: more than there are threads, and few enough to sum the parts quickly.
 const PARTS: usize = 16;

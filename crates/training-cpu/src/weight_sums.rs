@@ -10,7 +10,7 @@ use crate::threads::Threads;
 /// Parts in which sums are added to a gradient.
 const ADDED_PARTS: usize = 8;
 
-/// Weight gradient of one use of a layer, before addition to the gradient of all parameters.
+/// Weight gradient for one use of a layer, before addition to the gradient of all parameters.
 #[derive(Debug)]
 pub(crate) struct WeightSums {
     gradient: Gradient,

@@ -75,7 +75,7 @@ impl Task for Rectify<'_> {
     }
 }
 
-/// Adds the gradient of a second use of y, and multiplies the sum by the slope of f at `n + skip`, where [`Shifts`]
+/// Adds the gradient for a second use of y, and multiplies the sum by the slope of f at `n + skip`, where [`Shifts`]
 /// have transformed n.
 pub(super) struct Differentiate<'a, F> {
     pub(super) function: F,

@@ -1,4 +1,4 @@
-//! Transforms of minimal filtering along one side of a board. The m outputs of a three-tap filter correspond to a
+//! Transforms for minimal filtering along one side of a board. The m outputs of a three-tap filter correspond to a
 //! polynomial product at m + 2 points, out of 0, 1, −1, 2, −2 and infinity; smaller m use the first finite points and
 //! infinity.
 //!
