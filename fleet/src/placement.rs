@@ -183,29 +183,29 @@ pub fn place(
         (false, true) => auto(config.actor.device, cycled(&evaluating, actor).map(Place::Gpu)),
         _ => auto(config.actor.device, None),
     };
-    let trains_on_cpu = match config.learner.device {
-        DevicePreference::Auto => !machine.has_one() && !learners.iter().any(|place| matches!(place, Place::Gpu(_))),
-        device => !device.is_accelerator(),
+    let may_accelerate = |device: DevicePreference, place: Option<Place>| match device {
+        DevicePreference::Auto => matches!(place, Some(Place::Gpu(_))) || machine.has_one(),
+        device => device.is_accelerator(),
     };
-    let is_divided = trains_on_cpu && !is_accelerated && !is_served && learners.len() == 1 && machine.cores > 2;
-    let is_divided = is_divided && config.learner.threads == 0 && config.actor.threads == 0;
+    let is_alone = learners.len() == 1 && !may_accelerate(config.learner.device, Some(learners[0]));
+    let is_free = config.learner.threads == 0 && config.actor.threads == 0 && machine.cores > 2;
+    let is_divided = is_alone && is_free && !is_accelerated && !is_served;
     let learner_threads = match config.learner.threads {
         0 if is_divided => divided.clamp(1, machine.cores - 1),
         threads => threads.max(1),
     };
+    // The cores lack one for each further learner already.
+    let reserved = learner_threads + learners.len().saturating_sub(1) * (learner_threads - 1);
     let actor_threads = match (config.actor.threads, is_accelerated) {
         (0, true) => machine.accelerator_threads(count),
-        (0, false) => threads_per_actor(machine.cores, learner_threads, count) * if is_served { 2 } else { 1 },
+        (0, false) => threads_per_actor(machine.cores, reserved, count) * if is_served { 2 } else { 1 },
         (threads, _) => threads,
     };
     let is_remote = inference == Inference::Remote;
     let server = is_remote.then(|| auto(config.inference.device, gpu(evaluating.first())));
-    let is_server_accelerated = match config.inference.device {
-        DevicePreference::Auto => matches!(server, Some(Place::Gpu(_))) || machine.has_one(),
-        device => device.is_accelerator(),
-    };
+    let is_server_accelerated = may_accelerate(config.inference.device, server);
     let inference_threads = match config.inference.threads {
-        0 if is_remote && !is_server_accelerated => threads_per_actor(machine.cores, learner_threads, 1),
+        0 if is_remote && !is_server_accelerated => threads_per_actor(machine.cores, reserved, 1),
         threads => threads,
     };
     let mut placement = Placement {

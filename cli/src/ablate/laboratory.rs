@@ -101,11 +101,14 @@ fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
 fn insert(row: &mut Row, search: &str, accuracy: &Accuracy) {
     let bands = accuracy.bands.iter().map(|band| (band.band.as_str(), &band.tally));
     for (band, tally) in bands.chain([("overall", &accuracy.overall)]) {
-        let shares = [("optimal", tally.optimal_share()), ("preserving", tally.outcome_preserving_share())]
-            .map(|(of, x)| (of, Some(x)));
-        let measures = shares.into_iter().chain([("value_error", tally.value_error())]);
-        let measures = measures
-            .filter_map(|(measure, value)| Some((format!("accuracy/{search}/{measure}/{band}"), value?.to_string())));
-        row.0.extend(measures);
+        let measures = [
+            ("optimal", Some(tally.optimal_share())),
+            ("preserving", Some(tally.outcome_preserving_share())),
+            ("value_error", tally.value_error()),
+        ];
+        let column = |(measure, value): (&str, Option<f64>)| {
+            Some((format!("accuracy/{search}/{measure}/{band}"), value?.to_string()))
+        };
+        row.0.extend(measures.into_iter().filter_map(column));
     }
 }

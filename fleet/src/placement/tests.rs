@@ -293,5 +293,7 @@ fn the_cores_of_a_cpu_are_divided_between_one_learner_and_its_actors_unless_thre
     assert_eq!(placed(&cpu(16), 1, 6, |config| config.learner.threads = 4), (4, 6, None));
     assert_eq!(placed(&cpu(16), 1, 6, |config| config.actor.threads = 3), (1, 3, None));
     assert_eq!(placed(&cpu(16), 2, 6, |_| ()), (1, 7, None));
+    // Two learners of four threads leave nine of 17 cores, of which the plan has taken one.
+    assert_eq!(placed(&cpu(16), 2, 6, |config| config.learner.threads = 4), (4, 4, None));
     assert_eq!(placed(&machine(1, 16), 1, 6, |_| ()), (1, 12, None));
 }

@@ -66,8 +66,9 @@ impl Counts {
         // Tests, benches, examples and fuzz targets are outside the program.
         let code: usize = files.iter().filter(|file| !file.is_test).map(|file| file.code_lines).sum();
         let comments = Comments::new(files.iter());
-        let [first, all] = [Comments::new(files.iter().filter(|file| read_first(file))), comments.clone()]
-            .map(|of| [of.pronouns, of.chains].map(|count| of.per_thousand(count)));
+        let first = Comments::new(files.iter().filter(|file| read_first(file)));
+        let prose = |of: &Comments| [of.pronouns, of.chains].map(|count| of.per_thousand(count));
+        let [first, all] = [&first, &comments].map(prose);
         let (persons, speech) = (comments.per_thousand(comments.persons), comments.per_thousand(comments.speech));
         let questions = share(comments.questions, comments.docs);
         let (pairs, circles): (Vec<_>, Vec<_>) =
@@ -169,7 +170,7 @@ fn folders(files: &[File<'_>]) -> f64 {
 }
 
 /// Counts of lines and words in all comments.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Comments {
     /// Comment lines, including those of tests.
     lines: usize,
