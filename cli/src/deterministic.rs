@@ -41,7 +41,7 @@ use rand_chacha::ChaCha8Rng;
 use replay_server::config::NamedTable;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
-use training::{Contents, Losses};
+use training::{Losses, Trainer as _};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::printed_command;
@@ -104,7 +104,7 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     let is_new = !before.exists();
     ensure!(
         !is_new || plan.progress.elapsed_seconds == 0.0,
-        "run {} was begun without --deterministic; choose another --run",
+        "run {} was started without --deterministic; choose another --run",
         plan.run.name()
     );
     // A refused run leaves no directory.
@@ -130,7 +130,7 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
     while run.state.version.0 < versions {
         let Some(summary) = run.next_version(&stop)? else {
             let command = printed_command::train(&plan.run);
-            println!("stopped; {command} --deterministic {versions} goes on");
+            println!("stopped; continue with: {command} --deterministic {versions}");
             return Ok(());
         };
         println!("{}", line(&summary));
@@ -169,7 +169,7 @@ pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
     let name = run.name();
     ensure!(
         !run.path().join(VERSIONS).exists(),
-        "run {name} was begun with --deterministic VERSIONS; go on with it, or choose another --run"
+        "run {name} was started with --deterministic VERSIONS; pass the option again, or choose another --run"
     );
     Ok(())
 }
@@ -180,34 +180,37 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     let table = replay.tables[0].table;
     let refuse = |key: &str, reason: &str| Err(ConfigError::invalid(key, format!("{reason} (--deterministic)")));
     if matches!(settings.game, GameKind::Recorded(_)) {
-        return refuse("run.game", "runs outside this program, which need not repeat itself");
+        return refuse("run.game", "runs outside this program and may not be reproducible");
     }
     if !settings.boards.is_empty() {
-        return refuse("run.boards", "has boards with processes of their own; leave it out");
+        return refuse("run.boards", "needs separate processes for each board; leave it out");
     }
     if let Err(error) = network_cpu::supports(&settings.architecture()) {
-        return refuse("network", &format!("is not computed by the kernels of the CPU: {error}"));
+        return refuse("network", &format!("is not supported by the CPU kernels: {error}"));
     }
     if settings.learner.schedule != ScheduleKind::Positions {
-        return refuse("learner.schedule", "follows the clock; set positions, and learner.schedule_positions");
+        return refuse(
+            "learner.schedule",
+            "depends on the clock; set it to positions, and set learner.schedule_positions",
+        );
     }
     if table.selector.uses_priorities() || table.max_times_sampled.is_some() {
-        return refuse("replay.selector", "depends on earlier draws; draw uniformly and without a limit");
+        return refuse("replay.selector", "depends on earlier draws; draw uniformly and without a limit per position");
     }
     if table.retention.age_max.is_some() {
-        return refuse("replay.age_max_hours", "follows the clock; set 0");
+        return refuse("replay.age_max_hours", "depends on the clock; set it to 0");
     }
     if !matches!(settings.learner.precision, TrainingPrecision::Auto | TrainingPrecision::F32) {
-        return refuse("learner.precision", "is not the one of such a run, which trains in float32");
+        return refuse("learner.precision", "must be auto or f32");
     }
     if !settings.learner.group.is_empty() {
-        return refuse("learner.group", "trains together with other processes");
+        return refuse("learner.group", "needs other processes; leave it out");
     }
     if config.arena.gate != GateKind::None {
-        return refuse("arena.gate", "needs an arena");
+        return refuse("arena.gate", "needs an arena; set it to none");
     }
     if config.reanalysis.share > 0.0 {
-        return refuse("reanalysis.share", "searches again what other processes draw");
+        return refuse("reanalysis.share", "needs other processes; set it to 0");
     }
     Ok(())
 }
@@ -240,7 +243,7 @@ impl Run {
             calibration: Calibration::Off,
             threads: Threads::exactly(threads),
             batch_max: BatchMax::exactly(self_play::GAMES * actor.selfplay.leaves_per_tree),
-            torch_build: "the deterministic mode evaluates with the kernels of the CPU",
+            torch_build: "deterministic runs evaluate with the CPU kernels",
         };
         let speeds = Store::new(|| None, |_| {});
         let host = Host { clock: Instant::now, machine: String::new(), speeds };
@@ -250,7 +253,7 @@ impl Run {
         let architecture = settings.network.architecture_of(&game);
         let trainer_settings = learner::trainer_settings(&settings.learner);
         let mut trainer = training_cpu::Trainer::new(&architecture, trainer_settings, settings.run.seed, threads)
-            .context("make the trainer")?;
+            .context("create the trainer")?;
         let mut state = State {
             version: WeightsVersion(1),
             totals: Totals::default(),
@@ -267,11 +270,11 @@ impl Run {
             let kept = read_state(&files)?;
             let given = episodes_per_version.unwrap_or(kept.episodes_per_version);
             same("--episodes-per-version", &kept.episodes_per_version, &given)?;
-            same("the evaluating kernel", &kept.evaluator, &state.evaluator)?;
+            same("the evaluation kernel", &kept.evaluator, &state.evaluator)?;
             same("the training kernel", &kept.trainer, &state.trainer)?;
             ensure!(
                 progress.architecture == architecture,
-                "the checkpoint holds another network than the run file describes; choose another --run"
+                "the checkpoint has a different network than the run file; choose another --run"
             );
             trainer.load(&files).context("restore the checkpoint")?;
             trajectories = window::read(file(&files, TRAJECTORIES)?, replay.limits)?;
@@ -280,7 +283,7 @@ impl Run {
         let episodes = state.episodes_per_version;
         ensure!(
             episodes > 0 && episodes.is_multiple_of(SLOTS),
-            "--episodes-per-version: {episodes} is not a multiple of {SLOTS}, the number of games that advance together"
+            "--episodes-per-version: {episodes} is not a positive multiple of {SLOTS}, the number of concurrent games"
         );
         let self_play = SelfPlay {
             game,
@@ -376,14 +379,13 @@ impl Run {
         let mut examples = built.examples;
         settings.smoothing().apply(&mut examples);
         self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
-        self.trainer.queue(&examples, &mut Instant::now)?;
-        match self.trainer.collect().context("a step was queued")? {
-            Ok(trained) => {
+        match self.trainer.step(&examples, &mut Instant::now) {
+            Ok(losses) => {
                 self.positions += examples.positions() as u64;
-                Ok(Some(trained.losses))
+                Ok(Some(losses))
             }
-            Err(training_cpu::Error::Training(training::Error::NotFinite { quantity, .. })) => {
-                println!("a training step was not finite ({quantity}) and changed nothing");
+            Err(training::Error::NotFinite { quantity, .. }) => {
+                println!("training step skipped: {quantity} is not finite");
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -391,7 +393,7 @@ impl Run {
     }
 
     fn checkpoint(&self) -> anyhow::Result<Checkpoint> {
-        let mut files = self.trainer.snapshot(Contents::All).files()?;
+        let mut files = self.trainer.files()?;
         files.push((STATE.to_owned(), serde_json::to_vec_pretty(&self.state)?));
         files.push((TRAJECTORIES.to_owned(), window::write(&self.trajectories)?));
         let progress = Progress {
@@ -410,7 +412,7 @@ fn published(
     version: WeightsVersion,
     architecture: &Architecture,
 ) -> anyhow::Result<Published> {
-    let bytes: Bytes = trainer.snapshot(Contents::Average).published()?.into();
+    let bytes: Bytes = trainer.published()?.into();
     let manifest = Manifest {
         version,
         training_step: trainer.step_count(),
@@ -424,12 +426,12 @@ fn published(
 fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u8]> {
     let found = files.iter().find(|(found, _)| found == name);
     let missing =
-        || format!("the checkpoint has no {name}: the run was begun without --deterministic; choose another --run");
+        || format!("the checkpoint has no {name}: the run was started without --deterministic; choose another --run");
     Ok(&found.with_context(missing)?.1)
 }
 
 fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
-    serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} of the checkpoint"))
+    serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} in the checkpoint"))
 }
 
 /// Refuses to resume with a value that differs from the start of the run.
@@ -541,9 +543,9 @@ mod tests {
         }
         let boards = ["run.game=hex-5", "network.heads=pooled", "run.boards=[\"hex-4\"]"];
         let error = check(&config(&boards)).unwrap_err().to_string();
-        assert!(error.starts_with("run.boards: has boards with processes of their own"), "{error}");
+        assert!(error.starts_with("run.boards: needs separate processes for each board"), "{error}");
         let error = check(&config(&["network.channels=24"])).unwrap_err().to_string();
-        assert!(error.starts_with("network: is not computed by the kernels of the CPU"), "{error}");
+        assert!(error.starts_with("network: is not supported by the CPU kernels"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use inference::TrainingPrecision;
 use network_torch::{DevicePreference, Purpose};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,6 @@ use learner::libtorch::{Cpu, why_on_cpu};
 use learner::trainer_settings;
 
 use crate::backend::{Backend, Chosen};
-use crate::trainer::Collected;
 
 pub(crate) use crate::trial::trial;
 pub(crate) use network_torch::{Device, device_name};
@@ -90,7 +90,7 @@ impl Subject {
             && section.precision == TrainingPrecision::Auto
             && let Some(precision) = precision_of_kernels(section)
         {
-            let precision_reason = format!("{precision} (the kernels of the CPU train)");
+            let precision_reason = format!("{precision} (CPU kernels)");
             return Ok(Self { device, precision, is_adaptive: precision != Precision::F32, precision_reason });
         }
         let chosen = network_torch::choose_training_precision(section.precision, device, &mut Instant::now)?;
@@ -111,9 +111,9 @@ impl Subject {
             let examples = examples(architecture, section, positions);
             let start = Instant::now();
             trainer.queue(&examples, &mut Instant::now)?;
-            match trainer.collect(&mut Instant::now)? {
-                Collected::Trained(_) | Collected::Skipped { .. } => Ok(start.elapsed()),
-                Collected::NotFinite { quantity } => anyhow::bail!("the {quantity} of a step is not finite"),
+            match trainer.collect(&mut Instant::now).context("no step is queued")? {
+                Ok(_) | Err(training::Error::Overflow { .. }) => Ok(start.elapsed()),
+                Err(error) => Err(error.into()),
             }
         };
         measure(section.batch_size, rival, &mut step)
@@ -292,14 +292,14 @@ fn remember(file: &RememberedFile, key: String, compared: &Comparison) {
     comparisons.insert(key, compared.clone());
     match serde_json::to_vec_pretty(&comparisons) {
         Ok(text) => file.write(&text),
-        Err(error) => tracing::warn!(%error, "measured speeds cannot be stored"),
+        Err(error) => tracing::warn!(%error, "cannot store measured speeds"),
     }
 }
 
 fn all(file: &RememberedFile) -> Comparisons {
     let Some(text) = file.read() else { return Comparisons::default() };
     serde_json::from_slice(&text).unwrap_or_else(|error| {
-        tracing::warn!(%error, "stored speeds cannot be read; measuring again");
+        tracing::warn!(%error, "cannot read stored speeds; measuring again");
         Comparisons::default()
     })
 }

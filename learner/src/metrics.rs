@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use training::{Losses, Memory, StepTimes};
+use training::{Losses, Memory, Placed, StepTimes};
 use weights::WeightsVersion;
 
 use crate::target_range::TargetRange;
-use crate::trainer::Placed;
 
 /// Bits of the greatest target magnitude: the bits of non-negative floats are ordered like the floats.
 static LARGEST_TARGET: AtomicU32 = AtomicU32::new(0);

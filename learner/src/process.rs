@@ -88,7 +88,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
-    tracing::info!("batches are prepared by {threads} threads");
+    tracing::info!("preparing batches on {threads} threads");
     let model = architecture.model;
     let targets = settings.targets_of(model);
     metrics::support(model.support());
@@ -214,7 +214,7 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions
     }
     match publisher.publish(manifest, bytes) {
         Ok(()) => newest.set(version),
-        Err(error) => tracing::error!("weights {version} are not served: {error}"),
+        Err(error) => tracing::error!("cannot serve weights {version}: {error}"),
     }
 }
 
@@ -257,7 +257,7 @@ fn begin(
     let unroll_steps = settings.targets_of(architecture.model).unroll_steps();
     let Backend { mut trainer, description } =
         Backend::new(&architecture, trainer_settings.clone(), device, settings.learner.threads, settings.run.seed)?;
-    tracing::info!("training steps are computed by {description}");
+    tracing::info!("computing training steps with {description}");
     metrics::device(device_name, precision.to_string(), description);
     for (number, board) in (1..).zip(&settings.boards) {
         let index = trainer.add_board(&board.architecture).with_context(|| format!("train on {} too", board.game))?;
@@ -265,7 +265,7 @@ fn begin(
         tracing::info!("training on {} too", board.game);
     }
     let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
-    tracing::info!("memory of training: {memory}");
+    tracing::info!("training memory: {memory}");
     metrics::memory(&memory);
     // An accelerator has separate memory, for which libtorch divides batches.
     if device == Device::Cpu && settings.simulated_step.is_none() {
@@ -275,20 +275,20 @@ fn begin(
         return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
-        tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
+        tracing::error!("skipped a damaged checkpoint: {damaged}");
     }
     let Checkpoint { progress, mut files } = found.checkpoint;
     if progress.architecture != architecture {
         anyhow::ensure!(
             settings.learner.grow,
-            "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
-             or choose another run; with learner.grow a network of more blocks or channels continues it",
+            "the checkpoint holds {:?}, the run file has {architecture:?}; restore [network] and run.game, choose \
+             another run, or set learner.grow to continue with more blocks or channels",
             progress.architecture
         );
         files = grown(&trainer_settings, &progress.architecture, &architecture, &files, settings.run.seed)
             .context("continue the checkpoint in the network of the run file (learner.grow)")?;
         tracing::info!(
-            "the checkpoint goes on in a larger network than its own: {}",
+            "continuing in a larger network than the network of the checkpoint: {}",
             NetworkSize::of(&progress.architecture)?
         );
     }
@@ -353,7 +353,7 @@ mod tests {
         let checkpoints = Checkpoints::new(folder.path().to_owned(), 3);
         let network = |blocks, channels| NetworkSection { blocks, channels, ..NetworkSection::default() };
         let Start { trainer, architecture, .. } = begun(network(1, 8), false, &checkpoints).unwrap();
-        let files = trainer.snapshot(training::Contents::All).unwrap().files().unwrap();
+        let files = trainer.files().unwrap();
         let progress = Progress { training_step: 5, positions: 9, elapsed_seconds: 1.0, architecture };
         checkpoints.write(&Checkpoint { progress, files: files.clone() }).unwrap();
 
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!((grown.architecture.blocks, grown.architecture.channels), (3, 12));
         assert_eq!(grown.progress.unwrap().training_step, 5);
         let same = begun(network(1, 8), true, &checkpoints).unwrap();
-        assert_eq!(same.trainer.snapshot(training::Contents::All).unwrap().files().unwrap(), files);
+        assert_eq!(same.trainer.files().unwrap(), files);
     }
 
     #[test]

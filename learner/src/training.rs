@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
 use service::Health;
 use service::trace::{self, Span};
-use training::Losses;
+use training::{Contents, Examples, Losses, StepTimes, Trained};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::group::Group;
@@ -21,7 +21,7 @@ use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
 use crate::records::{self, AtPublication, Records};
-use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
+use crate::trainer::Trainer;
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::{LearnerSection, Settings};
@@ -163,7 +163,7 @@ impl Training {
         if self.trainer.step_count() == 0
             && let Some(newest) = published.pin_trained()?
         {
-            tracing::warn!("the network begins anew: the trained weights up to {newest} are kept, without a limit");
+            tracing::warn!("the network starts from scratch; trained weights up to {newest} are kept without a limit");
         }
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
         let layers = records::layers(&self.settings, &architecture)?;
@@ -301,22 +301,28 @@ impl Training {
         if let Some(ends) = pending.ends {
             std::thread::sleep(ends.saturating_duration_since(Instant::now()));
         }
-        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
-        self.take(pending, collected, writing)
+        let trained = self.trainer.collect(&mut Instant::now).context("no step is queued")?;
+        self.take(pending, trained, writing)
     }
 
     /// Records the results of a step.
-    fn take(&mut self, pending: Pending, collected: Collected, writing: &mut Writing) -> anyhow::Result<()> {
+    fn take(
+        &mut self,
+        pending: Pending,
+        trained: Result<Trained, training::Error>,
+        writing: &mut Writing,
+    ) -> anyhow::Result<()> {
         self.end_trace();
         self.trace = pending.trace;
         self.report_precision();
-        let Trained { losses, value_errors, times } = match collected {
-            Collected::Trained(trained) => trained,
-            Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
-            Collected::Skipped { loss_scale } => {
+        let Trained { losses, value_errors, times } = match trained {
+            Ok(trained) => trained,
+            Err(training::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
+            Err(training::Error::Overflow { loss_scale, .. }) => {
                 self.skip_step(loss_scale);
                 return Ok(());
             }
+            Err(error) => return Err(error).context("train"),
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -357,7 +363,8 @@ impl Training {
         metrics::micro_batches(now);
         if now > self.micro_batches && self.settings.learner.micro_batch == 0 {
             tracing::warn!(
-                "the device has too little memory for a batch of {}: each is trained on in {now} micro-batches from now on,                  with statistics of batch norms of their own (learner.micro_batch sets their size)",
+                "not enough device memory for a batch of {}; training on {now} micro-batches per batch, with separate \
+                 batch norm statistics (learner.micro_batch sets the size)",
                 self.settings.learner.batch_size
             );
         }
@@ -373,8 +380,7 @@ impl Training {
         metrics::layers_in_float32(layers.len());
         for (layer, error) in layers.iter().filter(|(layer, _)| !self.float32_layers.contains(*layer)) {
             tracing::warn!(
-                "the layer {layer} is computed in float32 from now on: the gradient of its weights is off by {:.1} % in the \
-                 lower precision",
+                "switching layer {layer} to float32: the weight gradient is off by {:.1} % in the lower precision",
                 100.0 * error
             );
         }
@@ -391,9 +397,7 @@ impl Training {
             span.fail("the gradient overflows");
         }
         let step = self.trainer.step_count() + 1;
-        tracing::info!(
-            "the gradient of training step {step} overflows with a loss scale of {loss_scale}: the scale is halved"
-        );
+        tracing::info!("gradient overflow in training step {step} at loss scale {loss_scale}; halving the scale");
     }
 
     /// Handles a refused step, which would have corrupted the weights. After [`NOT_FINITE_MAX`] consecutive refusals,
@@ -405,8 +409,7 @@ impl Training {
         }
         self.not_finite += 1;
         tracing::error!(
-            "the {quantity} of training step {} is not finite: the step was not taken, the weights are as before ({} in a \
-             row)",
+            "the {quantity} of training step {} is not finite; step skipped, weights unchanged ({} in a row)",
             self.trainer.step_count() + 1,
             self.not_finite
         );
@@ -420,7 +423,7 @@ impl Training {
         }
         let Some(found) = self.checkpoints.newest()? else {
             anyhow::bail!(
-                "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite and there is no checkpoint to restore"
+                "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite; there is no checkpoint to restore"
             );
         };
         let step = found.checkpoint.progress.training_step;
@@ -575,7 +578,7 @@ fn skip(kind: Kind, writing: &Writing) -> bool {
 }
 
 fn log_failure(error: &anyhow::Error) {
-    tracing::error!("training goes on, the next interval tries again: {error:#}");
+    tracing::error!("{error:#}; training continues, next try after the interval");
 }
 
 /// Adds the spans of a step and of the consecutive parts to the trace.

@@ -12,12 +12,11 @@ use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use service::trace::Span;
-use training::ModelLayers;
+use training::{ModelLayers, Snapshot};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::records::{self, AtPublication, Records};
-use crate::trainer::Snapshot;
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::published::Published;
 
@@ -179,7 +178,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             match records::histograms(summary.clone(), layers, bytes, record.gradient.as_deref()) {
                 Ok(summary) => summary,
                 Err(error) => {
-                    tracing::warn!("the weights of step {training_step} have no histograms: {error}");
+                    tracing::warn!("no histograms for the weights of step {training_step}: {error}");
                     summary
                 }
             }

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use network_torch::{Device, Network};
-use training::{Contents, Examples, Losses, TrainerSettings, TrainingKernel};
+use training::{Trainer, TrainerSettings, TrainingKernel};
 
 use super::inputs::Inputs;
 use super::pytorch::{self, PyTorch};
@@ -64,23 +63,9 @@ impl Backend {
 fn kernels(inputs: &Inputs) -> anyhow::Result<Prepared> {
     let Inputs { case, architecture, settings, seed, .. } = inputs;
     training_cpu::Trainer::check(settings)?;
-    let mut trainer = training_cpu::Trainer::new(architecture, settings.clone(), *seed, case.threads)?;
-    let losses =
-        (0..CHECKED_STEPS).map(|_| kernel_step(&mut trainer, &inputs.examples)).collect::<Result<Vec<_>, _>>()?;
-    let first_steps = FirstSteps::new(&losses, &trainer.snapshot(Contents::Average).published()?, inputs)?;
+    let trainer = training_cpu::Trainer::new(architecture, settings.clone(), *seed, case.threads)?;
     let details = trainer.path().to_string();
-    let examples = inputs.examples.clone();
-    let work = Work::of_size(move |_, time| steps_per_second(time, || kernel_step(&mut trainer, &examples)));
-    Ok(Prepared { work, first_steps, details })
-}
-
-/// Takes a training step with the kernels.
-///
-/// # Errors
-/// The trainer rejects the examples or losses.
-pub(super) fn kernel_step(trainer: &mut training_cpu::Trainer, examples: &Examples) -> anyhow::Result<Losses> {
-    trainer.queue(examples, &mut Instant::now)?;
-    Ok(trainer.collect().context("no step is queued")??.losses)
+    in_this_process(trainer, inputs, details)
 }
 
 fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
@@ -89,15 +74,19 @@ fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
     // With `auto`, libtorch would leave stem and blocks to the matrix-tile kernel on CPUs that support it.
     let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..inputs.settings.clone() };
     let network = Network::to_train(architecture, &settings, Device::Cpu, *seed)?;
-    let mut trainer = network_torch::Trainer::new(network, settings)?;
-    let losses = (0..CHECKED_STEPS).map(|_| trainer.step(&inputs.examples)).collect::<Result<Vec<_>, _>>()?;
+    in_this_process(network_torch::Trainer::new(network, settings)?, inputs, String::new())
+}
+
+fn in_this_process(mut trainer: impl Trainer + 'static, inputs: &Inputs, details: String) -> anyhow::Result<Prepared> {
+    let (examples, threads) = (inputs.examples.clone(), inputs.case.threads);
+    let losses =
+        (0..CHECKED_STEPS).map(|_| trainer.step(&examples, &mut Instant::now)).collect::<Result<Vec<_>, _>>()?;
     let first_steps = FirstSteps::new(&losses, &trainer.published()?, inputs)?;
-    let (examples, threads) = (inputs.examples.clone(), case.threads);
     let work = Work::of_size(move |_, time| {
         network_torch::set_threads(threads);
-        steps_per_second(time, || Ok(trainer.step(&examples)?))
+        steps_per_second(time, || Ok(trainer.step(&examples, &mut Instant::now)?))
     });
-    Ok(Prepared { work, first_steps, details: String::new() })
+    Ok(Prepared { work, first_steps, details })
 }
 
 fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Result<Prepared> {

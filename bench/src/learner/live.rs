@@ -36,13 +36,13 @@ const RUN: [&str; 9] = [
 /// Options of a learner with a replay server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LiveArgs {
-    /// Duration of the measurement of a learner with a replay server, in seconds.
+    /// Duration of the part `live`, in seconds.
     #[arg(long, default_value_t = 30.0)]
     pub live_seconds: f64,
     /// Seconds between the first training step and the measurement.
     #[arg(long, default_value_t = 5.0)]
     pub warm_up_seconds: f64,
-    /// Positions that the replay server holds.
+    /// Positions in the replay server.
     #[arg(long, default_value_t = 200_000)]
     pub positions: u64,
     /// Steps per trajectory in the replay server.
@@ -83,7 +83,7 @@ fn run(args: &Args, case: Case, folder: &Path) -> RunArgs {
 /// An option is invalid; the error names it.
 pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
     let LiveArgs { live_seconds, warm_up_seconds, steps, .. } = *args;
-    training_run::times(live_seconds, warm_up_seconds).context("read --live-seconds and --warm-up-seconds")?;
+    training_run::times(live_seconds, warm_up_seconds).context("parse --live-seconds and --warm-up-seconds")?;
     Games::new(steps, 0).map(drop)
 }
 
@@ -92,7 +92,7 @@ pub(super) fn check(args: &LiveArgs) -> anyhow::Result<()> {
 /// # Errors
 /// The learner cannot train the case, or a process dies or is not built.
 pub(super) fn measure(args: &Args, case: Case, folder: &Path) -> anyhow::Result<Measured> {
-    ensure!(is_possible(&case), "the replay server holds Connect Four, whose board is 6x7");
+    ensure!(is_possible(&case), "the part `live` needs the board of Connect Four, 6x7");
     Trainer::check(&training::TrainerSettings { precision: case.precision, ..Default::default() })?;
     let LiveArgs { steps, positions, .. } = args.live;
     let games = Games::new(steps, args.turns.seed)?;

@@ -83,7 +83,7 @@ impl PyTorch {
     pub(super) fn steps_per_second(&mut self, time: Duration) -> anyhow::Result<f64> {
         let request = json!({ "seconds": time.as_secs_f64() });
         let Answer { steps_per_second } = self.script.ask(request, time + STEP_PATIENCE)?;
-        ensure!(steps_per_second > 0.0, "it did not answer with a speed");
+        ensure!(steps_per_second > 0.0, "the response has no speed");
         Ok(steps_per_second)
     }
 }

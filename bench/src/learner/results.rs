@@ -45,7 +45,7 @@ impl Results {
         let mut lines = text.lines();
         ensure!(
             lines.next().is_none_or(|line| line == HEADING),
-            "--csv {} is not a file of this benchmark: its first line is not `{HEADING}`",
+            "--csv {} is not a file of this benchmark: the first line is not `{HEADING}`",
             path.display()
         );
         let results = Self { path: path.to_owned(), cpu: field(&machine::cpu_model()), rows: BTreeSet::new() };

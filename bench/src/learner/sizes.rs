@@ -4,18 +4,20 @@
 //! Each pair of sizes is measured in a separate process, since the system reports the peak of a whole process: this
 //! program with one batch and `--micro-batch`.
 
+use std::time::Instant;
+
 use anyhow::{Context, ensure};
 use inference::TrainingPrecision;
 use learner::config::Config;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use training::{Decay, Examples, Observations, Precision, TrainerSettings, UnrolledBatch};
+use training::{Decay, Examples, Observations, Precision, Trainer as _, TrainerSettings, UnrolledBatch};
 use training_cpu::Trainer;
 use weights::{Architecture, Model};
 
 use super::Args;
-use super::backend::{kernel_step, steps_per_second};
+use super::backend::steps_per_second;
 use super::inputs::random_batch;
 use crate::own_process::{self, words};
 use crate::report::{Report, Row, SoFar, Unit, bytes};
@@ -57,7 +59,7 @@ pub struct SizesArgs {
     /// A micro-batch runs through the network at once. Whole batches are always measured.
     #[arg(long, value_delimiter = ',', default_value = "64,256")]
     pub micro_batches: Vec<usize>,
-    /// Maximum memory of a recommended process, in GiB [default: this machine's].
+    /// Memory limit of the recommendation, in GiB [default: this machine's].
     #[arg(long)]
     pub memory_gib: Option<f64>,
     /// Measure one micro-batch in this process, 0 for the whole batch.
@@ -141,7 +143,7 @@ fn add_in_this_process(
     let (mut speed, mut peak) = (None, None);
     if bytes_max.is_none_or(|bytes_max| stated <= bytes_max) {
         let examples = random(&architecture, batch, unroll_steps, seed);
-        let mut step = || kernel_step(&mut trainer, &examples);
+        let mut step = || anyhow::Ok(trainer.step(&examples, &mut Instant::now)?);
         // The first step allocates memory.
         step()?;
         let turns = (0..repeats).map(|_| steps_per_second(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -49,11 +49,11 @@ impl FirstSteps {
         ensure!(self.losses.len() == other.losses.len(), "{} steps were taken", self.losses.len());
         for (step, (ours, others)) in self.losses.iter().zip(&other.losses).enumerate() {
             for ((what, a), b) in ["total", "policy", "value", "gradient norm"].iter().zip(ours).zip(others) {
-                ensure!(agree(*a, *b, tolerance), "in step {} {what} is {a:.5} and not {b:.5}", step + 1);
+                ensure!(agree(*a, *b, tolerance), "step {}: {what} is {a:.5}, not {b:.5}", step + 1);
             }
         }
         let (a, b) = (self.average_norm, other.average_norm);
-        ensure!(agree(a, b, AVERAGE_TOLERANCE), "the norm of the average is {a:.5} and not {b:.5}");
+        ensure!(agree(a, b, AVERAGE_TOLERANCE), "the norm of the average is {a:.5}, not {b:.5}");
         Ok(())
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         };
         assert_eq!(error(|steps| steps.losses[1][3] *= 1.004, Precision::F32), None);
         let norm = error(|steps| steps.losses[1][3] *= 1.01, Precision::F32).unwrap();
-        assert_eq!(norm, "in step 2 gradient norm is 4.04000 and not 4.00000");
+        assert_eq!(norm, "step 2: gradient norm is 4.04000, not 4.00000");
         assert_eq!(error(|steps| steps.losses[1][3] *= 1.01, Precision::Bf16), None);
         assert!(error(|steps| steps.losses[2][1] = f64::NAN, Precision::Bf16).unwrap().contains("policy is NaN"));
         assert!(error(|steps| steps.average_norm = 30.1, Precision::Bf16).unwrap().contains("average"));

@@ -14,7 +14,7 @@ use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::Round;
-use training::TrainerSettings;
+use training::{Trainer as _, TrainerSettings};
 use weights::WeightsVersion;
 
 use super::engine::{Engine, EngineArgs};
@@ -122,7 +122,7 @@ impl<'a, G: Game> Loop<'a, G> {
     }
 
     fn measure(mut self) -> anyhow::Result<Report> {
-        let time = Duration::try_from_secs_f64(self.args.workload.loop_seconds).context("read --loop-seconds")?;
+        let time = Duration::try_from_secs_f64(self.args.workload.loop_seconds).context("parse --loop-seconds")?;
         self.fill()?;
         // The first update does not count: buffers grow, and libtorch sets up kernels.
         self.iterate(0)?;
@@ -154,7 +154,7 @@ impl<'a, G: Game> Loop<'a, G> {
         let Self { game, args, engine, replay, newest, players, trainer, rng, .. } = self;
         let (game, Args { workload, variant, .. }) = (*game, args);
         let mut update = || -> anyhow::Result<()> {
-            trainer.step(&replay.examples(game, workload.batch, rng)?).context("take an update")?;
+            trainer.step(&replay.examples(game, workload.batch, rng)?, &mut Instant::now).context("apply an update")?;
             Ok(())
         };
         let play = |player: &mut Player| -> anyhow::Result<()> {

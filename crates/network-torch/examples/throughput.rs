@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use network_torch::{Device, Network, Trainer, TrainingPrecision};
-use training::{Examples, Precision, TrainerSettings, TrainingBatch};
+use training::{Examples, Precision, Trainer as _, TrainerSettings, TrainingBatch};
 use weights::Architecture;
 
 fn main() {
@@ -62,7 +62,7 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
         importance: Vec::new(),
     });
     rate(positions, || {
-        trainer.step(&batch).unwrap();
+        trainer.step(&batch, &mut Instant::now).unwrap();
     })
 }
 

@@ -98,7 +98,7 @@ pub fn devices() -> Devices {
 fn cuda_count() -> Result<usize, String> {
     load_cuda_half()?;
     if !Cuda::is_available() {
-        return Err("libtorch finds no CUDA device or no driver that fits".to_owned());
+        return Err("libtorch finds no CUDA device or no matching driver".to_owned());
     }
     Ok(usize::try_from(Cuda::device_count()).unwrap_or(0))
 }
@@ -113,7 +113,7 @@ fn cuda(index: usize, purpose: Purpose) -> Result<Chosen, String> {
 
 fn mps(purpose: Purpose) -> Result<Chosen, String> {
     if !tch::utils::has_mps() {
-        return Err("this libtorch has no MPS".to_owned());
+        return Err("this libtorch does not support MPS".to_owned());
     }
     compared(Device::Mps, None, purpose)
 }
@@ -122,7 +122,7 @@ fn mps(purpose: Purpose) -> Result<Chosen, String> {
 fn compared(device: Device, model: Option<String>, purpose: Purpose) -> Result<Chosen, String> {
     let difference = probe::probe_device(device, Precision::F32, purpose)?;
     let model = model.map_or(String::new(), |model| format!("{model}, "));
-    Ok(Chosen { device, reason: format!("{model}{purpose} within {difference:.1e} of the CPU's") })
+    Ok(Chosen { device, reason: format!("{model}{purpose} within {difference:.1e} of the CPU result") })
 }
 
 /// Loads the CUDA half of libtorch for the whole process, so that one binary serves machines with and without CUDA.
@@ -175,7 +175,7 @@ mod tests {
         // No machine has a thousand devices.
         for purpose in PURPOSES {
             let error = choose_device(DevicePreference::Cuda(1000), purpose).unwrap_err().to_string();
-            let cause = error.strip_prefix("the device cuda:1000 cannot be used: ").expect(&error);
+            let cause = error.strip_prefix("cannot use device cuda:1000: ").expect(&error);
             assert!(!cause.is_empty());
         }
     }

@@ -11,7 +11,7 @@ pub enum Error {
         message: String,
     },
     /// A configured device that cannot be used.
-    #[error("the device {device} cannot be used: {reason}")]
+    #[error("cannot use device {device}: {reason}")]
     Device {
         /// Name in a configuration.
         device: String,
@@ -28,13 +28,22 @@ pub enum Error {
     },
     /// libtorch does not recompute activations of learned models.
     #[error(
-        "libtorch recomputes blocks of alphazero networks alone: set learner.recompute to none, or train on a CPU with \
+        "libtorch recomputes blocks of alphazero networks only; set learner.recompute to none, or train on a CPU with \
          learner.kernel = \"auto\""
     )]
     Recompute,
     /// A network, batch, setting or checkpoint that every backend rejects, or a step that is not finite.
     #[error(transparent)]
     Training(#[from] training::Error),
+}
+
+impl From<Error> for training::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Training(error) => error,
+            error => Self::Backend(Box::new(error)),
+        }
+    }
 }
 
 impl From<network::Error> for Error {

@@ -225,7 +225,7 @@ fn compare(fusing: Fusing, samples: &[Sample<'_>], tolerance: f64) -> Result<Res
                 Err(error) => format!("fails: {error}"),
                 Ok(fused) => match distance(&fused, expected)? {
                     apart if apart <= tolerance => continue,
-                    apart => format!("differs by {apart:.1e} (relative), at most {tolerance:.0e} is accepted"),
+                    apart => format!("differs by {apart:.1e} (relative), the limit is {tolerance:.0e}"),
                 },
             };
             return Ok(Err(format!("the convolution of {:?} with {name} {differs}", x.size())));

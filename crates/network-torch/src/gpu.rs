@@ -200,7 +200,7 @@ impl Functions {
             }
         };
         if code != 0 {
-            return Err(Error::Cuda { call, reason: format!("error {code} of the driver") });
+            return Err(Error::Cuda { call, reason: format!("driver error {code}") });
         }
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
@@ -271,7 +271,7 @@ impl Functions {
 }
 
 fn ordinal(call: &'static str, index: usize) -> Result<c_int, Error> {
-    c_int::try_from(index).map_err(|_| Error::Cuda { call, reason: format!("there is no device {index}") })
+    c_int::try_from(index).map_err(|_| Error::Cuda { call, reason: format!("no device {index}") })
 }
 
 #[cfg(unix)]
@@ -431,9 +431,9 @@ mod tests {
         let expected = "cudaDeviceGetAttribute: invalid device ordinal";
         assert_eq!(functions.compute_capability(7).unwrap_err().to_string(), expected);
         assert_eq!(functions.memory(7).unwrap_err().to_string(), "cudaSetDevice: invalid device ordinal");
-        assert_eq!(functions.name(7).unwrap_err().to_string(), "cuDeviceGetName: error 101 of the driver");
+        assert_eq!(functions.name(7).unwrap_err().to_string(), "cuDeviceGetName: driver error 101");
         let beyond = functions.memory(usize::MAX).unwrap_err().to_string();
-        assert_eq!(beyond, format!("cudaMemGetInfo: there is no device {}", usize::MAX));
+        assert_eq!(beyond, format!("cudaMemGetInfo: no device {}", usize::MAX));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub use latent_model::LibtorchLatent;
 pub use process::{keep_memory, set_threads};
 pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
-pub use trainer::{DeviceContribution, Snapshot, Trainer};
+pub use trainer::{DeviceContribution, Trainer};
 
 #[cfg(test)]
 mod tests {

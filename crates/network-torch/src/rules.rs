@@ -161,8 +161,8 @@ impl DeviceRules {
         }
         let has_other = [Precision::Bf16, Precision::F16].into_iter().any(|other| self.permits(other, purpose));
         let reason = match has_other {
-            true => format!("{purpose} on it is not in {precision}"),
-            false => format!("{purpose} on it is in f32 only"),
+            true => format!("the device does not support {purpose} in {precision}"),
+            false => format!("the device supports {purpose} in f32 only"),
         };
         Err(Error::Device { device: device_name(device), reason })
     }

@@ -10,14 +10,14 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Boards, Contents, Examples, Group, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained,
-    TrainerSettings,
+    Boards, Contents, Contributed, Contribution, Examples, Group, Laps, LossScale, Losses, Memory, MixedPrecision,
+    Placed, Recompute, StepTimes, Trained, Trainer as _, TrainerSettings,
 };
 use weights::Architecture;
 
 pub use self::contribution::DeviceContribution;
 use self::measured::{Measured, Read};
-pub use self::snapshot::Snapshot;
+use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
@@ -30,16 +30,15 @@ use crate::{
     optimiser::{self, StepSettings},
     process,
     recompute::Segments,
-    rules,
+    rules::{self, device_name},
     tower::{self, Mode},
     unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
 };
 
 /// A network in training: weights, running average, optimiser state, and position in the schedule.
 ///
-/// [`queue`](Self::queue) queues a step and [`collect`](Self::collect) reads the results; [`step`](Self::step) does
-/// both. The device decides by itself whether a step is applied: a step with a loss or gradient that is not finite
-/// changes nothing. The next step, which may be queued already, is computed as if the refused one had not been taken.
+/// The device decides by itself whether a step is applied. The next step, which may be queued already, is computed as
+/// if a refused one had not been taken.
 ///
 /// Steps use no random numbers: on a CPU the same batches give the same weights, bit for bit for the same number of
 /// threads.
@@ -152,96 +151,42 @@ impl Trainer {
         })
     }
 
-    /// Adds another board of the game and returns the index for batches on it; `architecture` is the network on the
-    /// board.
+    /// Creates a trainer with the state of a checkpoint.
+    ///
+    /// The given settings apply: a run may continue with another learning rate, but not with another optimiser.
     ///
     /// # Errors
-    /// The same as [`Boards::add`]. Nothing is added then.
-    pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
-        Ok(self.boards.add(architecture)?)
+    /// The same as [`new`](Self::new) and [`load`](training::Trainer::load).
+    pub fn restore(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        device: Device,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Self, Error> {
+        // The seed does not matter: every number is replaced.
+        let mut trainer = Self::new(Network::to_train(architecture, &settings, device, 0)?, settings)?;
+        trainer.load(files)?;
+        Ok(trainer)
     }
 
-    /// Returns the kinds of training tensors, each with the device that libtorch reports; the batch is from the last
-    /// step.
-    pub fn placement(&self) -> impl Iterator<Item = (&'static str, Device)> {
-        let tensors = [
-            ("parameters", Some(self.network.device())),
-            ("average", Some(self.average_parameters.device())),
-            ("moments", self.moments.first().map(Moment::device)),
-        ];
-        let placed = tensors.into_iter().filter_map(|(what, device)| Some((what, device?)));
-        placed.chain(self.batch_device.map(|device| ("batch", device)))
+    /// Returns the network as trained so far, without averaging.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
-    /// Takes one training step: forward, backward, clip, optimiser, average.
-    ///
-    /// # Errors
-    /// The same as [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
-    pub fn step(&mut self, examples: &Examples) -> Result<Losses, Error> {
-        let mut newest = self.queue_in_laps(examples, &mut Laps::none()).map(|()| None)?;
+    /// Takes a step like [`step`](training::Trainer::step), without a clock.
+    pub(crate) fn step_untimed(&mut self, examples: &Examples) -> Result<Losses, Error> {
+        let mut losses = self.queue_in_laps(examples, &mut Laps::none()).map(|()| None)?;
         while let Some(trained) = self.collect_in_laps(&mut Laps::none()) {
-            newest = Some(trained?.losses);
+            losses = Some(trained?.losses);
         }
-        Ok(newest.expect("the step was queued"))
+        Ok(losses.expect("the step was queued"))
     }
 
-    /// Submits a training step to the device, and measures the parts with `clock`. On an accelerator this does not
-    /// wait for the device.
-    ///
-    /// # Errors
-    /// [`Error::Training`] if the examples do not fit the network on the batch's board, or name a board that was not
-    /// added; [`Error::OutOfMemory`] if the device cannot hold a single position, [`Error::Libtorch`] if it fails.
-    /// Weights, statistics, average and moments are then unchanged.
-    pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        self.queue_in_laps(examples, &mut Laps::new(clock))
-    }
-
-    /// Waits for the oldest queued step and returns the results; `None` if no step is queued.
-    ///
-    /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite, and [`training::Error::Overflow`] if
-    /// the loss scale was too large for the gradient: the step then left weights, statistics, average and moments
-    /// unchanged. [`Error::Libtorch`] if the device fails.
-    pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
-        self.collect_in_laps(&mut Laps::new(clock))
-    }
-
-    /// Returns the number of queued steps not yet collected.
-    #[must_use]
-    pub fn queued(&self) -> usize {
-        self.queued.len()
-    }
-
-    /// Returns the number of steps to leave queued, so that the device always has work: 1 on an accelerator, 0 on the
-    /// CPU.
-    #[must_use]
-    pub fn queue_depth(&self) -> usize {
-        usize::from(self.network.device() != Device::Cpu)
-    }
-
-    /// Returns the number of micro-batches in the latest step.
-    #[must_use]
-    pub fn micro_batches(&self) -> usize {
-        self.micro_batches
-    }
-
-    /// Estimates the memory for training steps of `batch` positions with `unroll_steps` unroll steps, on the board
-    /// that needs the most.
-    #[must_use]
-    pub fn memory(&self, batch: usize, unroll_steps: usize) -> Memory {
-        let boards = (0..).map_while(|board| self.boards.get(board).ok());
-        let of_board = |board| memory::memory(&self.network, board, &self.settings, [batch, unroll_steps]);
-        boards.map(of_board).max_by_key(|memory| memory.activations).expect("the network has a board")
-    }
-
-    /// Copies examples to the device like [`queue`](Self::queue) and counts a step without computing it: the work of
-    /// the host next to an accelerator, for benchmarks. The losses are 0 and the weights do not change.
-    ///
-    /// # Errors
-    /// The same as [`queue`](Self::queue).
-    pub fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+    /// Copies examples to the device and counts a step without computing it.
+    fn stage_alone(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
-        let mut laps = Laps::new(clock);
         let staged = Staged::new(examples, &self.network, &self.boards, [0.0; 2])?;
         let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         let device = self.network.device();
@@ -298,122 +243,6 @@ impl Trainer {
         }))
     }
 
-    /// Returns the averaged weights, including running statistics, as a safetensors file for the actors. Queued steps
-    /// must be collected first.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn published(&self) -> Result<Vec<u8>, Error> {
-        self.view(Contents::Average).published()
-    }
-
-    /// Returns the whole state of the training as files by name: a restored trainer continues as if it had not
-    /// stopped. Queued steps must be collected first.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        self.view(Contents::All).files()
-    }
-
-    /// Makes the next step keep a copy of the gradient, which takes 4 bytes per parameter on the device.
-    pub fn keep_gradient(&mut self) {
-        self.keeps_gradient = true;
-    }
-
-    /// Takes the gradient `[P]` of a step that kept it, before clipping and in layout order; `None` if no step did.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, Error> {
-        self.kept_gradient.take().map(|gradient| network::download(&gradient)).transpose()
-    }
-
-    /// Copies the state on the device, so that another thread can read it while training continues. Queued steps must
-    /// be collected first.
-    ///
-    /// The copy takes 4 bytes per parameter and running statistic for the average. A whole state takes the same again
-    /// for the weights and for each moment. On a device that takes work of one thread only, the copy is in host
-    /// memory.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the device cannot hold the copy, [`Error::Libtorch`] if it fails.
-    pub fn snapshot(&self, contents: Contents) -> Result<Snapshot, Error> {
-        self.view(contents).copy()
-    }
-
-    /// Returns a view of the state in the trainer's memory.
-    fn view(&self, contents: Contents) -> Snapshot {
-        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown");
-        Snapshot::of(self, contents)
-    }
-
-    /// Restores a trainer from the files of [`save`](Self::save); ignores other files.
-    ///
-    /// The given settings apply: a run may continue with another learning rate, but not with another optimiser.
-    ///
-    /// # Errors
-    /// Fails for missing files, and for contents that do not match the network or the optimiser.
-    pub fn restore(
-        architecture: &Architecture,
-        settings: TrainerSettings,
-        device: Device,
-        files: &[(String, Vec<u8>)],
-    ) -> Result<Self, Error> {
-        // The seed does not matter: every number is replaced.
-        let mut trainer = Self::new(Network::to_train(architecture, &settings, device, 0)?, settings)?;
-        trainer.load(files)?;
-        Ok(trainer)
-    }
-
-    /// Restores the files of [`save`](Self::save) in place, for example after failed steps. Queued steps are dropped
-    /// with all changes.
-    ///
-    /// # Errors
-    /// Fails for missing files, and for contents that do not match the network or the optimiser; the trainer is then
-    /// unchanged.
-    pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let State { network, average, moments, step, progress, averaged_since, mixed } =
-            State::read(&self.network.layout, self.settings.optimiser, self.settings.moments, files)?;
-        let device = self.network.device();
-        let of_numbers =
-            |numbers| Network::from_numbers(self.network.architecture(), numbers, self.network.layers.clone(), device);
-        let (network, average) = (of_numbers(&network)?, of_numbers(&average)?);
-        let moments = moments.iter().map(|moment| Moment::upload(moment, device)).collect::<Result<_, _>>()?;
-        let next_step = network::upload(&[(step + 1) as f32], device)?;
-
-        let MixedPrecision { loss_scale, float32_layers } = mixed;
-        let loss_scale = scale_of(self.settings.precision, loss_scale, device)?;
-
-        // Without adaptive precision every layer is computed in the configured precision.
-        self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
-        self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
-        self.loss_scale = loss_scale;
-        self.collected_scale = None;
-        self.average_parameters = average.flat_parameters.shallow_clone();
-        self.average_statistics = average.flat_statistics.shallow_clone();
-        self.network = network;
-        self.moments = moments;
-        self.next_step = next_step;
-        self.step = step;
-        self.averaged_since = averaged_since;
-        self.queued.clear();
-        self.set_progress(progress);
-        Ok(())
-    }
-
-    /// Returns the number of training steps applied and collected.
-    #[must_use]
-    pub fn step_count(&self) -> u64 {
-        self.step
-    }
-
-    /// Returns the learning rate of the next step, if every queued step is applied.
-    #[must_use]
-    pub fn learning_rate(&self) -> f64 {
-        self.learning_rate_after(self.step + self.queued.len() as u64)
-    }
-
     fn learning_rate_after(&self, steps: u64) -> f64 {
         self.settings.learning_rate_after(steps, self.progress)
     }
@@ -423,42 +252,6 @@ impl Trainer {
     fn learning_rates(&self) -> [f32; 2] {
         let queued = self.queued.len() as u64;
         [queued, queued.saturating_sub(1)].map(|queued| self.learning_rate_after(self.step + queued) as f32)
-    }
-
-    /// Returns the progress of the run: the set value or the share of steps, whichever is larger.
-    #[must_use]
-    pub fn progress(&self) -> f64 {
-        self.settings.progress_after(self.step, self.progress)
-    }
-
-    /// Sets the progress of the run, for runs with another limit than steps. Clamped to `[0, 1]`; NaN counts as 0.
-    pub fn set_progress(&mut self, progress: f64) {
-        self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
-    }
-
-    /// Returns the loss scale of the latest collected step; `None` before it, and in a precision without a loss
-    /// scale.
-    #[must_use]
-    pub fn loss_scale(&self) -> Option<f64> {
-        self.collected_scale.map(f64::from)
-    }
-
-    /// Returns the layers that went back to float32, each with the relative gradient error that was too large.
-    #[must_use]
-    pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
-        &self.float32_layers
-    }
-
-    /// Returns the settings.
-    #[must_use]
-    pub fn settings(&self) -> &TrainerSettings {
-        &self.settings
-    }
-
-    /// Returns the network as trained so far, without averaging.
-    #[must_use]
-    pub fn network(&self) -> &Network {
-        &self.network
     }
 
     /// Returns the maximum positions in one pass on a board, if batches there are split.
@@ -682,6 +475,144 @@ impl Trainer {
                 shares.f_clamp_min(1.0 - self.settings.ema_decay)?
             }
         })
+    }
+}
+
+impl training::Trainer for Trainer {
+    fn add_board(&mut self, architecture: &Architecture) -> Result<usize, training::Error> {
+        self.boards.add(architecture)
+    }
+
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
+        Ok(self.queue_in_laps(examples, &mut Laps::new(clock))?)
+    }
+
+    fn queue_nothing(
+        &mut self,
+        examples: &Examples,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<(), training::Error> {
+        Ok(self.stage_alone(examples, &mut Laps::new(clock))?)
+    }
+
+    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, training::Error>> {
+        self.collect_in_laps(&mut Laps::new(clock)).map(|trained| Ok(trained?))
+    }
+
+    fn contribute(
+        &mut self,
+        examples: &Examples,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<Contributed, training::Error> {
+        let laps = &mut Laps::new(clock);
+        let Contributed { contribution, value_errors, mut times } =
+            self.contribute_in_laps(Some(examples), &[], laps)?;
+        let contribution = contribution.download()?;
+        times.backward += laps.lap();
+        Ok(Contributed { contribution, value_errors, times })
+    }
+
+    fn no_contribution(&self) -> Contribution {
+        Contribution::nothing(self.network.flat_parameters.numel(), self.network.flat_statistics.numel())
+    }
+
+    /// Trainers with the same state that take the same mean on devices of the same kind have the same state again, bit
+    /// for bit.
+    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, training::Error> {
+        let Contributed { contribution, value_errors, times } = mean;
+        let contribution = self.uploaded(contribution.numbers())?;
+        Ok(self.apply_on_device(Contributed { contribution, value_errors, times }, clock)?)
+    }
+
+    /// An estimate.
+    fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
+        let boards = (0..).map_while(|board| self.boards.get(board).ok());
+        let of_board = |board| memory::memory(&self.network, board, &self.settings, [batch, unroll_steps]);
+        boards.map(of_board).max_by_key(|memory| memory.activations).expect("the network has a board")
+    }
+
+    /// Returns 1 on an accelerator, 0 on the CPU.
+    fn queue_depth(&self) -> usize {
+        usize::from(self.network.device() != Device::Cpu)
+    }
+
+    fn micro_batches(&self) -> usize {
+        self.micro_batches
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
+    }
+
+    fn step_count(&self) -> u64 {
+        self.step
+    }
+
+    fn learning_rate(&self) -> f64 {
+        self.learning_rate_after(self.step + self.queued.len() as u64)
+    }
+
+    fn loss_scale(&self) -> Option<f64> {
+        self.collected_scale.map(f64::from)
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        &self.float32_layers
+    }
+
+    fn keep_gradient(&mut self) {
+        self.keeps_gradient = true;
+    }
+
+    fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, training::Error> {
+        Ok(self.kept_gradient.take().map(|gradient| network::download(&gradient)).transpose()?)
+    }
+
+    /// Copies the state on the device; on a device that takes work of one thread only, to host memory.
+    fn snapshot(&self, contents: Contents) -> Result<Box<dyn training::Snapshot>, training::Error> {
+        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown");
+        Ok(Box::new(Snapshot::of(self, contents).copy()?))
+    }
+
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), training::Error> {
+        let State { network, average, moments, step, progress, averaged_since, mixed } =
+            State::read(&self.network.layout, self.settings.optimiser, self.settings.moments, files)?;
+        let device = self.network.device();
+        let of_numbers =
+            |numbers| Network::from_numbers(self.network.architecture(), numbers, self.network.layers.clone(), device);
+        let (network, average) = (of_numbers(&network)?, of_numbers(&average)?);
+        let moments = moments.iter().map(|moment| Moment::upload(moment, device)).collect::<Result<_, _>>()?;
+        let next_step = network::upload(&[(step + 1) as f32], device)?;
+
+        let MixedPrecision { loss_scale, float32_layers } = mixed;
+        let loss_scale = scale_of(self.settings.precision, loss_scale, device)?;
+
+        // Without adaptive precision every layer is computed in the configured precision.
+        self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
+        self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
+        self.loss_scale = loss_scale;
+        self.collected_scale = None;
+        self.average_parameters = average.flat_parameters.shallow_clone();
+        self.average_statistics = average.flat_statistics.shallow_clone();
+        self.network = network;
+        self.moments = moments;
+        self.next_step = next_step;
+        self.step = step;
+        self.averaged_since = averaged_since;
+        self.queued.clear();
+        self.set_progress(progress);
+        Ok(())
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        let tensors = [
+            ("parameters", Some(self.network.device())),
+            ("average", Some(self.average_parameters.device())),
+            ("moments", self.moments.first().map(Moment::device)),
+            ("batch", self.batch_device),
+        ];
+        let placed = |(what, device): (_, Option<Device>)| Some(Placed { what, device: device_name(device?) });
+        tensors.into_iter().filter_map(placed).collect()
     }
 }
 

@@ -14,3 +14,12 @@ pub enum Error {
     #[error("threads of the training step: {0}")]
     Threads(#[from] std::io::Error),
 }
+
+impl From<Error> for training::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Training(error) => error,
+            error => Self::Backend(Box::new(error)),
+        }
+    }
+}

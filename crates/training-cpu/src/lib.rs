@@ -47,7 +47,6 @@ mod weight_sums;
 
 pub use error::Error;
 pub use path::Path;
-pub use snapshot::Snapshot;
 pub use trainer::Trainer;
 
 #[cfg(test)]

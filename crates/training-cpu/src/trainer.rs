@@ -1,4 +1,3 @@
-mod contribution;
 mod layer_check;
 mod model;
 
@@ -7,8 +6,8 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Group, Laps, Losses, Memory, MixedPrecision, Moment, Numbers, Precision, StepTimes, Trained,
-    TrainerSettings,
+    Contents, Contributed, Contribution, Examples, Group, Laps, Losses, Memory, MixedPrecision, Moment, Numbers,
+    Placed, Precision, StepTimes, Trained, Trainer as _, TrainerSettings,
 };
 use weights::Architecture;
 
@@ -128,17 +127,6 @@ impl Trainer {
         })
     }
 
-    /// Adds a board of the network's game and returns the index for batches on that board.
-    ///
-    /// All boards have the same weights, average, optimiser state and running statistics; batches on any board update
-    /// them.
-    ///
-    /// # Errors
-    /// The same as [`Boards::add`](training::Boards::add); nothing is added then.
-    pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
-        Ok(self.model.add_board(architecture)?)
-    }
-
     /// Checks whether these kernels train a network with these settings.
     ///
     /// # Errors
@@ -147,127 +135,10 @@ impl Trainer {
         fastest(settings.precision).map(drop)
     }
 
-    /// Takes a training step: forward, backward, clip, optimiser, average. Measures the parts with `clock`.
-    ///
-    /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on the
-    /// batch's board, [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued
-    /// then.
-    pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        let mut laps = Laps::new(clock);
-        self.begin_check_if_due();
-        let errors = self.check_apart(examples)?;
-        let computed = self.compute(examples, &mut laps);
-        let exact = self.workshop.exact.take();
-        let Computed { losses, value_errors, running, mut times } = computed?;
-        let losses = self.with_norms(losses);
-        times.backward += laps.lap();
-        let outcome = match refused(&losses) {
-            Some(quantity) => {
-                self.state.network.statistics = running;
-                Outcome::Refused { quantity }
-            }
-            None => {
-                if let Some(errors) = errors.or_else(|| exact.map(|exact| self.layer_errors(&exact))) {
-                    self.end_check(errors);
-                }
-                self.update(losses.gradient_norm);
-                times.optimiser = laps.lap();
-                Outcome::Applied(Trained { losses, value_errors, times })
-            }
-        };
-        self.queued.push_back(outcome);
-        Ok(())
-    }
-
-    /// Queues a step like [`queue`](Self::queue), but computes nothing and changes no weights; all losses are 0.
-    ///
-    /// # Errors
-    /// The same as [`queue`](Self::queue).
-    pub fn queue_nothing(&mut self, examples: &Examples) -> Result<(), Error> {
-        self.model.positions(examples)?;
-        let value_errors = vec![0.0; examples.importance().len()];
-        let losses = Sums::default().losses(LossWeights::of(&self.settings));
-        self.state.step += 1;
-        self.queued.push_back(Outcome::Applied(Trained { losses, value_errors, times: StepTimes::default() }));
-        Ok(())
-    }
-
-    /// Returns the results of the oldest queued step; `None` if no step is queued.
-    ///
-    /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient was not finite; the step then changed nothing.
-    pub fn collect(&mut self) -> Option<Result<Trained, Error>> {
-        Some(match self.queued.pop_front()? {
-            Outcome::Applied(trained) => {
-                self.collected += 1;
-                Ok(trained)
-            }
-            Outcome::Refused { quantity } => {
-                Err(training::Error::NotFinite { quantity, step: self.collected + 1 }.into())
-            }
-        })
-    }
-
-    /// Returns the number of micro-batches in the latest step.
-    #[must_use]
-    pub fn micro_batches(&self) -> usize {
-        self.micro_batches
-    }
-
-    /// Returns the number of training steps applied and collected.
-    #[must_use]
-    pub fn step_count(&self) -> u64 {
-        self.collected
-    }
-
-    /// Returns the learning rate of the next step.
-    #[must_use]
-    pub fn learning_rate(&self) -> f64 {
-        self.settings.learning_rate_after(self.state.step, self.state.progress)
-    }
-
-    /// Returns the progress of the run: the set value or the share of steps, whichever is larger.
-    #[must_use]
-    pub fn progress(&self) -> f64 {
-        self.settings.progress_after(self.collected, self.state.progress)
-    }
-
-    /// Sets the progress of the run, for runs with another limit than steps. Clamped to `[0, 1]`; NaN counts as 0.
-    pub fn set_progress(&mut self, progress: f64) {
-        self.state.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
-    }
-
     /// Returns the instruction set of the kernels.
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
-    }
-
-    /// Returns the memory for training steps of `batch` positions with `unroll_steps` unroll steps: the size of all
-    /// buffers, derived from the order in which a step uses them. Each board has separate packed weights; activations
-    /// are counted for the board with the most.
-    pub fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
-        let positions = self.settings.micro_batch_of(batch);
-        let mut memory = Memory::of_state(self.model.layout(), &self.settings);
-        let checks_layers = self.checks_layers();
-        if checks_layers {
-            // A check takes another gradient, and keeps all values in float32.
-            memory.gradient *= 2;
-        }
-        for board in 0..self.model.boards() {
-            let graph = self.model.unrolled(board, unroll_steps);
-            memory.packed_weights += graph.packed_bytes();
-            memory.activations = memory.activations.max(graph.activation_bytes(positions, false));
-            if checks_layers {
-                let is_changed = graph.store_in_float32();
-                memory.activations = memory.activations.max(graph.activation_bytes(positions, true));
-                if is_changed {
-                    graph.choose_formats();
-                }
-            }
-        }
-        memory
     }
 
     /// Returns the memory that the buffers of steps take now.
@@ -285,56 +156,6 @@ impl Trainer {
                 .sum(),
             activations: self.workshop.store.bytes(),
         }
-    }
-
-    /// Returns the layers that went back to float32, each with the relative gradient error that was too large.
-    #[must_use]
-    pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
-        &self.state.mixed.float32_layers
-    }
-
-    /// Makes the next step keep a copy of the gradient.
-    pub fn keep_gradient(&mut self) {
-        self.keeps_gradient = true;
-    }
-
-    /// Takes the gradient `[P]` of a step that kept it, before clipping and in layout order; `None` if no step did.
-    #[must_use]
-    pub fn take_gradient(&mut self) -> Option<Vec<f32>> {
-        self.kept_gradient.take()
-    }
-
-    /// Copies the state. Queued steps must be collected first.
-    #[must_use]
-    pub fn snapshot(&self, contents: Contents) -> Snapshot {
-        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown to the caller");
-        let copied = match contents {
-            Contents::Average => Copied::Average(self.state.average.clone()),
-            Contents::All => Copied::All(self.state.clone()),
-        };
-        Snapshot { layout: self.model.layout().clone(), optimiser: self.settings.optimiser, copied }
-    }
-
-    /// Restores the state of a checkpoint from any backend; queued steps are dropped with all their changes.
-    ///
-    /// # Errors
-    /// Fails for missing files, and for contents that do not match the network or the optimiser; the trainer is then
-    /// unchanged.
-    pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let state = State::read(self.model.layout(), self.settings.optimiser, self.settings.moments, files)?;
-        let mut state = state;
-        state.mixed.loss_scale = None;
-        if !self.settings.is_adaptive {
-            // Without adaptive precision every layer is computed in the configured precision.
-            state.mixed.float32_layers.clear();
-        }
-        self.model.multiply_in_float32(state.mixed.float32_layers.keys());
-        let progress = state.progress;
-        self.collected = state.step;
-        self.state = state;
-        self.queued.clear();
-        self.set_progress(progress);
-        Ok(())
     }
 
     /// Accumulates the losses and gradients of micro-batches of about equal size.
@@ -368,7 +189,7 @@ impl Trainer {
     }
 
     /// Computes the gradient of a batch, and updates the running statistics.
-    fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
+    fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, training::Error> {
         let positions = self.model.positions(examples)?;
         let mut times = StepTimes::default();
         let running = self.state.network.statistics.clone();
@@ -416,6 +237,190 @@ impl Trainer {
             optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
         optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &mut self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
+    }
+
+    fn not_finite(&self, quantity: &'static str) -> training::Error {
+        training::Error::NotFinite { quantity, step: self.collected + 1 }
+    }
+}
+
+impl training::Trainer for Trainer {
+    fn add_board(&mut self, architecture: &Architecture) -> Result<usize, training::Error> {
+        self.model.add_board(architecture)
+    }
+
+    /// Computes the step at once.
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
+        let mut laps = Laps::new(clock);
+        self.begin_check_if_due();
+        let errors = self.check_apart(examples)?;
+        let computed = self.compute(examples, &mut laps);
+        let exact = self.workshop.exact.take();
+        let Computed { losses, value_errors, running, mut times } = computed?;
+        let losses = self.with_norms(losses);
+        times.backward += laps.lap();
+        let outcome = match refused(&losses) {
+            Some(quantity) => {
+                self.state.network.statistics = running;
+                Outcome::Refused { quantity }
+            }
+            None => {
+                if let Some(errors) = errors.or_else(|| exact.map(|exact| self.layer_errors(&exact))) {
+                    self.end_check(errors);
+                }
+                self.update(losses.gradient_norm);
+                times.optimiser = laps.lap();
+                Outcome::Applied(Trained { losses, value_errors, times })
+            }
+        };
+        self.queued.push_back(outcome);
+        Ok(())
+    }
+
+    fn queue_nothing(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
+        self.model.positions(examples)?;
+        let value_errors = vec![0.0; examples.importance().len()];
+        let losses = Sums::default().losses(LossWeights::of(&self.settings));
+        self.state.step += 1;
+        self.queued.push_back(Outcome::Applied(Trained { losses, value_errors, times: StepTimes::default() }));
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, training::Error>> {
+        Some(match self.queued.pop_front()? {
+            Outcome::Applied(trained) => {
+                self.collected += 1;
+                Ok(trained)
+            }
+            Outcome::Refused { quantity } => Err(self.not_finite(quantity)),
+        })
+    }
+
+    fn contribute(
+        &mut self,
+        examples: &Examples,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<Contributed, training::Error> {
+        let mut laps = Laps::new(clock);
+        let Computed { losses, value_errors, running, mut times } = self.compute(examples, &mut laps)?;
+        let moved = std::mem::replace(&mut self.state.network.statistics, running);
+        let contribution = Contribution::new(&self.gradient, &moved, &losses);
+        times.backward += laps.lap();
+        Ok(Contributed { contribution, value_errors, times })
+    }
+
+    fn no_contribution(&self) -> Contribution {
+        Contribution::nothing(self.gradient.len(), self.state.network.statistics.len())
+    }
+
+    /// Trainers with the same state and path that take the same mean have the same state again, bit for bit.
+    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, training::Error> {
+        debug_assert!(self.queued.is_empty(), "a step of several learners is computed from the state of all others");
+        let mut laps = Laps::new(clock);
+        let Contributed { contribution, value_errors, mut times } = mean;
+        self.gradient.copy_from_slice(contribution.gradient());
+        let losses = self.with_norms(contribution.losses());
+        if let Some(quantity) = refused(&losses) {
+            return Err(self.not_finite(quantity));
+        }
+        self.state.network.statistics.copy_from_slice(contribution.statistics());
+        self.update(losses.gradient_norm);
+        self.collected += 1;
+        times.optimiser = laps.lap();
+        Ok(Trained { losses, value_errors, times })
+    }
+
+    /// The size of all buffers, derived from the order in which a step uses them. Each board has separate packed
+    /// weights; activations are counted for the board with the most.
+    fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
+        let positions = self.settings.micro_batch_of(batch);
+        let mut memory = Memory::of_state(self.model.layout(), &self.settings);
+        let checks_layers = self.checks_layers();
+        if checks_layers {
+            // A check takes another gradient, and keeps all values in float32.
+            memory.gradient *= 2;
+        }
+        for board in 0..self.model.boards() {
+            let graph = self.model.unrolled(board, unroll_steps);
+            memory.packed_weights += graph.packed_bytes();
+            memory.activations = memory.activations.max(graph.activation_bytes(positions, false));
+            if checks_layers {
+                let is_changed = graph.store_in_float32();
+                memory.activations = memory.activations.max(graph.activation_bytes(positions, true));
+                if is_changed {
+                    graph.choose_formats();
+                }
+            }
+        }
+        memory
+    }
+
+    /// Returns 0: queuing computes the step.
+    fn queue_depth(&self) -> usize {
+        0
+    }
+
+    fn micro_batches(&self) -> usize {
+        self.micro_batches
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        self.state.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
+    }
+
+    fn step_count(&self) -> u64 {
+        self.collected
+    }
+
+    fn learning_rate(&self) -> f64 {
+        self.settings.learning_rate_after(self.state.step, self.state.progress)
+    }
+
+    /// Returns `None`: no path multiplies in float16.
+    fn loss_scale(&self) -> Option<f64> {
+        None
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        &self.state.mixed.float32_layers
+    }
+
+    fn keep_gradient(&mut self) {
+        self.keeps_gradient = true;
+    }
+
+    fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, training::Error> {
+        Ok(self.kept_gradient.take())
+    }
+
+    fn snapshot(&self, contents: Contents) -> Result<Box<dyn training::Snapshot>, training::Error> {
+        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown to the caller");
+        let copied = match contents {
+            Contents::Average => Copied::Average(self.state.average.clone()),
+            Contents::All => Copied::All(self.state.clone()),
+        };
+        let layout = self.model.layout().clone();
+        Ok(Box::new(Snapshot { layout, optimiser: self.settings.optimiser, copied }))
+    }
+
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), training::Error> {
+        let mut state = State::read(self.model.layout(), self.settings.optimiser, self.settings.moments, files)?;
+        state.mixed.loss_scale = None;
+        if !self.settings.is_adaptive {
+            // Without adaptive precision every layer is computed in the configured precision.
+            state.mixed.float32_layers.clear();
+        }
+        self.model.multiply_in_float32(state.mixed.float32_layers.keys());
+        let progress = state.progress;
+        self.collected = state.step;
+        self.state = state;
+        self.queued.clear();
+        self.set_progress(progress);
+        Ok(())
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        ["parameters", "average", "moments", "batch"].map(|what| Placed { what, device: "cpu".to_owned() }).into()
     }
 }
 

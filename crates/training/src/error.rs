@@ -82,4 +82,7 @@ pub enum Error {
         /// Number of the skipped step, counted from 1.
         step: u64,
     },
+    /// A backend failed: the device is lost, or only other backends train this network.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! Inputs, outputs and stored state of training, common to all backends. The crate computes no tensors.
+//! The trait [`Trainer`] of training backends, with inputs, outputs and stored state. The crate computes no tensors.
 //!
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with [`Losses`] and
@@ -31,6 +31,7 @@ mod positions;
 mod recompute;
 mod settings;
 mod trained;
+mod trainer;
 mod unrolled;
 
 pub use boards::Boards;
@@ -53,4 +54,5 @@ pub use positions::TrainingBatch;
 pub use recompute::Recompute;
 pub use settings::TrainerSettings;
 pub use trained::{Contents, StepTimes, Trained};
+pub use trainer::{Placed, Snapshot, Trainer};
 pub use unrolled::UnrolledBatch;

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use training::checkpoint::State;
-use training::{MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::{Activation, BlockKind, Design, HeadKind, Model, NormKind};
+use training::checkpoint::{Files, State};
+use training::{Losses, MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
 use super::*;
 
 /// Makes trainers of one backend and model, all with the same initial weights, and batches for the network.
-pub(super) struct Subject {
+struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
     design: Design,
@@ -19,11 +19,11 @@ pub(super) struct Subject {
     recompute: Recompute,
     examples: fn() -> Examples,
     /// Examples with NaN losses.
-    pub(super) not_finite: fn() -> Examples,
+    not_finite: fn() -> Examples,
 }
 
 /// Returns subjects for the backend that `make` makes: every model, every optimiser and every format of moments.
-pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
+fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
     let muzero = || Subject {
         make,
         model: Model::muzero(5),
@@ -168,13 +168,13 @@ impl Subject {
     fn after(&self, steps: usize) -> Box<dyn Trainer> {
         let mut trainer = self.trainer();
         for _ in 0..steps {
-            assert!(matches!(step(trainer.as_mut(), &(self.examples)()), Collected::Trained(_)));
+            assert!(step(trainer.as_mut(), &(self.examples)()).is_ok());
         }
         trainer
     }
 
     fn a_trainer_without_queued_steps_has_no_results(&self) {
-        assert!(self.trainer().collect(&mut Instant::now).is_err());
+        assert!(self.trainer().collect(&mut Instant::now).is_none());
     }
 
     fn results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing(&self) {
@@ -183,7 +183,7 @@ impl Subject {
         for examples in &queue {
             trainer.queue(examples, &mut Instant::now).unwrap();
         }
-        let applied = [(); 3].map(|()| matches!(trainer.collect(&mut Instant::now), Ok(Collected::Trained(_))));
+        let applied = [(); 3].map(|()| trainer.collect(&mut Instant::now).unwrap().is_ok());
         assert_eq!((applied, trainer.step_count()), ([true, false, true], 3));
         assert_eq!(files(trainer.as_ref()), files(self.after(3).as_ref()));
     }
@@ -194,7 +194,7 @@ impl Subject {
         restored.queue(&(self.examples)(), &mut Instant::now).unwrap();
         restored.load(&checkpoint).unwrap();
         assert_eq!((restored.step_count(), files(restored.as_ref())), (2, checkpoint));
-        step(restored.as_mut(), &(self.examples)());
+        step(restored.as_mut(), &(self.examples)()).unwrap();
         let uninterrupted = self.after(3);
         assert_eq!(files(restored.as_ref()), files(uninterrupted.as_ref()));
         assert_eq!(published(restored.as_ref()), published(uninterrupted.as_ref()));
@@ -222,7 +222,7 @@ impl Subject {
             let files = files(trainer.as_ref());
             trainer = (self.make)(&architecture, settings());
             trainer.load(&files).unwrap();
-            assert!(matches!(step(trainer.as_mut(), &(self.examples)()), Collected::Trained(_)));
+            assert!(step(trainer.as_mut(), &(self.examples)()).is_ok());
             let State { network, average, averaged_since, .. } = state(trainer.as_ref());
             assert_eq!(averaged_since, (steps > 2).then_some(2));
             if steps > 2 {
@@ -238,10 +238,8 @@ impl Subject {
         let mut trainer = self.after(1);
         assert_eq!(trainer.take_gradient().unwrap(), None);
         trainer.keep_gradient();
-        let Collected::Trained(Trained { losses, .. }) = step(trainer.as_mut(), &(self.examples)()) else {
-            panic!("the losses are finite")
-        };
-        step(trainer.as_mut(), &(self.examples)());
+        let losses = step(trainer.as_mut(), &(self.examples)()).unwrap();
+        step(trainer.as_mut(), &(self.examples)()).unwrap();
         let gradient = trainer.take_gradient().unwrap().unwrap();
         let layout = self.settings().layers(&self.architecture()).unwrap().layout();
         assert_eq!(gradient.len(), layout.parameters.iter().map(|entry| entry.len).sum::<usize>());
@@ -257,11 +255,11 @@ impl Subject {
         let [good, bad] = [(self.examples)(), (self.not_finite)()]
             .map(|examples| alone(trainer.contribute(&examples, &mut Instant::now).unwrap()));
         assert_eq!(files(trainer.as_ref()), before);
-        assert!(matches!(trainer.apply(bad, &mut Instant::now), Ok(Collected::NotFinite { .. })));
+        assert!(matches!(trainer.apply(bad, &mut Instant::now), Err(Error::NotFinite { .. })));
         assert_eq!((files(trainer.as_ref()), trainer.step_count()), (before, 1));
         trainer.keep_gradient();
         let gradient = good.contribution.gradient().to_vec();
-        assert!(matches!(trainer.apply(good, &mut Instant::now), Ok(Collected::Trained(_))));
+        trainer.apply(good, &mut Instant::now).unwrap();
         assert_eq!(trainer.take_gradient().unwrap().unwrap(), gradient);
         assert_eq!((trainer.step_count(), files(trainer.as_ref())), (2, files(self.after(2).as_ref())));
     }
@@ -277,7 +275,7 @@ impl Subject {
             assert_eq!(nothing.numbers().len(), sum.len());
             for (trainer, mut contributed) in [&mut one, &mut other].into_iter().zip(contributed) {
                 contributed.contribution.set_mean(&sum, 2);
-                assert!(matches!(trainer.apply(contributed, &mut Instant::now), Ok(Collected::Trained(_))));
+                trainer.apply(contributed, &mut Instant::now).unwrap();
             }
         }
         assert_eq!(files(one.as_ref()), files(other.as_ref()));
@@ -293,8 +291,8 @@ impl Subject {
             let before = files(trainer.as_ref());
             of_one_board[board].load(&before).unwrap();
             let cells = [9, 12][board];
-            step(trainer.as_mut(), &Examples::Positions(batch_of(board, cells)));
-            step(of_one_board[board].as_mut(), &Examples::Positions(batch_of(0, cells)));
+            step(trainer.as_mut(), &Examples::Positions(batch_of(board, cells))).unwrap();
+            step(of_one_board[board].as_mut(), &Examples::Positions(batch_of(0, cells))).unwrap();
             let after = files(trainer.as_ref());
             assert_eq!(after, files(of_one_board[board].as_ref()));
             assert_ne!(after, before);
@@ -306,7 +304,7 @@ impl Subject {
             assert!(trainer.queue(&Examples::Positions(batch_of(board, cells)), &mut Instant::now).is_err());
         }
         assert_eq!(files(trainer.as_ref()), state);
-        assert!(matches!(step(trainer.as_mut(), &Examples::Positions(batch_of(1, 12))), Collected::Trained(_)));
+        assert!(step(trainer.as_mut(), &Examples::Positions(batch_of(1, 12))).is_ok());
     }
 
     fn a_board_on_which_the_network_has_other_tensors_is_refused(&self) {
@@ -324,7 +322,7 @@ impl Subject {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
         trainer.queue_nothing(&(self.examples)(), &mut Instant::now).unwrap();
-        assert!(matches!(trainer.collect(&mut Instant::now), Ok(Collected::Trained(_))));
+        assert!(trainer.collect(&mut Instant::now).unwrap().is_ok());
         assert_eq!((trainer.step_count(), published(trainer.as_ref())), (2, before));
     }
 }
@@ -336,17 +334,16 @@ fn alone(mut contributed: Contributed) -> Contributed {
     contributed
 }
 
-pub(super) fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Collected {
-    trainer.queue(examples, &mut Instant::now).unwrap();
-    trainer.collect(&mut Instant::now).unwrap()
+pub(super) fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Result<Losses, Error> {
+    trainer.step(examples, &mut Instant::now)
 }
 
 pub(super) fn files(trainer: &dyn Trainer) -> Files {
-    trainer.snapshot(Contents::All).unwrap().files().unwrap()
+    trainer.files().unwrap()
 }
 
 pub(super) fn published(trainer: &dyn Trainer) -> Vec<u8> {
-    trainer.snapshot(Contents::Average).unwrap().published().unwrap()
+    trainer.published().unwrap()
 }
 
 #[test]
@@ -354,7 +351,7 @@ fn the_kernels_of_the_cpu_keep_the_contract_of_trainers_for_every_model() {
     keep_the_contract(&subjects(kernels));
 }
 
-pub(super) fn keep_the_contract(subjects: &[Subject]) {
+fn keep_the_contract(subjects: &[Subject]) {
     for subject in subjects {
         subject.a_trainer_without_queued_steps_has_no_results();
         subject.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
@@ -370,4 +367,13 @@ pub(super) fn keep_the_contract(subjects: &[Subject]) {
             subject.steps_on_two_boards_alternate_as_by_trainers_of_either_board();
         }
     }
+}
+
+#[cfg(feature = "torch")]
+#[test]
+fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
+    keep_the_contract(&subjects(|architecture, settings| {
+        let network = network_torch::Network::to_train(architecture, &settings, network_torch::Device::Cpu, 1).unwrap();
+        Box::new(network_torch::Trainer::new(network, settings).unwrap())
+    }));
 }

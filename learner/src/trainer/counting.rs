@@ -1,10 +1,12 @@
 //! A trainer for tests that computes nothing and records the inputs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use training::Losses;
+use training::checkpoint::Files;
+use training::{Contents, Contribution, Losses, Memory, Placed, Snapshot, StepTimes};
+use weights::Architecture;
 
 use super::*;
 
@@ -47,13 +49,15 @@ impl Counting {
     }
 }
 
-impl Trainer for Counting {
-    fn add_board(&mut self, _: &Architecture) -> anyhow::Result<usize> {
+impl Trainer for Counting {}
+
+impl training::Trainer for Counting {
+    fn add_board(&mut self, _: &Architecture) -> Result<usize, Error> {
         self.boards += 1;
         Ok(self.boards - 1)
     }
 
-    fn queue(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+    fn queue(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         self.queued.push_back(examples.positions());
         let mut log = self.log.lock().unwrap();
         log.positions.push(examples.positions());
@@ -62,25 +66,25 @@ impl Trainer for Counting {
         Ok(())
     }
 
-    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         self.queue(examples, clock)
     }
 
-    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
-        self.queued.pop_front().context("no step is queued")?;
+    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
+        self.queued.pop_front()?;
         if let Some(skips) = self.skips.checked_sub(1) {
             self.skips = skips;
-            return Ok(Collected::Skipped { loss_scale: 65_536.0 });
+            return Some(Err(Error::Overflow { loss_scale: 65_536.0, step: self.steps + 1 }));
         }
         self.steps += 1;
-        Ok(Collected::Trained(Trained { losses: NO_LOSSES, value_errors: Vec::new(), times: StepTimes::default() }))
+        Some(Ok(Trained { losses: NO_LOSSES, value_errors: Vec::new(), times: StepTimes::default() }))
     }
 
     fn memory(&mut self, _: usize, _: usize) -> Memory {
         Memory::default()
     }
 
-    fn contribute(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed> {
+    fn contribute(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<Contributed, Error> {
         self.log.lock().unwrap().positions.push(examples.positions());
         let (contribution, value_errors) = (self.no_contribution(), Vec::new());
         Ok(Contributed { contribution, value_errors, times: StepTimes::default() })
@@ -90,10 +94,10 @@ impl Trainer for Counting {
         Contribution::nothing(1, 0)
     }
 
-    fn apply(&mut self, mean: Contributed, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+    fn apply(&mut self, mean: Contributed, _: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
         self.steps += 1;
         let Contributed { contribution, value_errors, times } = mean;
-        Ok(Collected::Trained(Trained { losses: contribution.losses(), value_errors, times }))
+        Ok(Trained { losses: contribution.losses(), value_errors, times })
     }
 
     fn queue_depth(&self) -> usize {
@@ -127,15 +131,15 @@ impl Trainer for Counting {
 
     fn keep_gradient(&mut self) {}
 
-    fn take_gradient(&mut self) -> anyhow::Result<Option<Vec<f32>>> {
+    fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, Error> {
         Ok(None)
     }
 
-    fn snapshot(&self, _: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
+    fn snapshot(&self, _: Contents) -> Result<Box<dyn Snapshot>, Error> {
         Ok(Box::new(Empty))
     }
 
-    fn load(&mut self, _: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+    fn load(&mut self, _: &[(String, Vec<u8>)]) -> Result<(), Error> {
         self.queued.clear();
         Ok(())
     }
@@ -163,11 +167,11 @@ const NO_LOSSES: Losses = Losses {
 struct Empty;
 
 impl Snapshot for Empty {
-    fn published(&self) -> anyhow::Result<Vec<u8>> {
+    fn published(&self) -> Result<Vec<u8>, Error> {
         Ok(vec![0])
     }
 
-    fn files(&self) -> anyhow::Result<Files> {
+    fn files(&self) -> Result<Files, Error> {
         Ok(vec![("state".to_owned(), vec![0])])
     }
 }

@@ -162,11 +162,8 @@ fn positions_of(architecture: &Architecture, positions: usize, first: usize) -> 
 }
 
 fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
-    match step(trainer, examples) {
-        Collected::Trained(trained) => trained,
-        Collected::NotFinite { quantity } => panic!("{quantity}"),
-        Collected::Skipped { loss_scale } => panic!("an overflow with a scale of {loss_scale}"),
-    }
+    trainer.queue(examples, &mut Instant::now).unwrap();
+    trainer.collect(&mut Instant::now).unwrap().unwrap()
 }
 
 /// Returns the trained weights.
@@ -256,7 +253,7 @@ fn recomputed_activations_of_both_backends_give_the_gradients_losses_and_statist
                 .chain([(libtorch as _, Recompute::Blocks), (kernels as _, Recompute::Blocks)])
                 .map(|(make, recompute)| {
                     let mut trainer = make(&architecture, TrainerSettings { recompute, ..descent(0.0) });
-                    let losses = trained(trainer.as_mut(), &batch).losses;
+                    let losses = step(trainer.as_mut(), &batch).unwrap();
                     (losses.total, numbers(&layout, trainer.as_ref()))
                 })
                 .collect::<Vec<_>>()
@@ -325,7 +322,7 @@ fn both_backends_train_alike_on_two_boards_and_resume_each_other() {
     let before = numbers(&layout, backends[0].as_ref());
     for turn in 0..4 {
         let examples = next(turn);
-        let [expected, got] = backends.each_mut().map(|backend| trained(backend.as_mut(), &examples).losses.total);
+        let [expected, got] = backends.each_mut().map(|backend| step(backend.as_mut(), &examples).unwrap().total);
         assert!((got - expected).abs() < 1e-4, "{got} instead of {expected} in step {turn}");
     }
     let [expected, got] = backends.each_ref().map(|backend| numbers(&layout, backend.as_ref()));
@@ -360,7 +357,7 @@ fn resume(
 
     let layout = settings.layers(architecture).unwrap().layout();
     let before = numbers(&layout, one.as_ref());
-    let losses = [&mut one, &mut other].map(|trainer| trained(trainer.as_mut(), next).losses.total);
+    let losses = [&mut one, &mut other].map(|trainer| step(trainer.as_mut(), next).unwrap().total);
     assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
     let [expected, got] = [&one, &other].map(|trainer| numbers(&layout, trainer.as_ref()));
     // AdamW divides by roots of small second moments, which amplifies rounding errors. Lion takes the sign of means,
@@ -448,7 +445,7 @@ fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
             assert!(before.iter().zip(&after).all(|(before, after)| (before - after).abs() < 1e-5), "{to:?}");
         }
         let next = batch(&to, 20, 7000);
-        let [first, second] = large.each_mut().map(|trainer| trained(trainer.as_mut(), &next).losses.total);
+        let [first, second] = large.each_mut().map(|trainer| step(trainer.as_mut(), &next).unwrap().total);
         assert!((first - second).abs() < 1e-4, "{first} and {second}");
     }
 }

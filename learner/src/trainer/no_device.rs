@@ -1,6 +1,7 @@
 //! A stand-in for contributions on a device, in a program without libtorch.
 
 use collective::Numbers;
+use training::Error;
 
 /// An uninhabited contribution: there is no device.
 #[derive(Debug)]
@@ -11,11 +12,11 @@ impl DeviceContribution {
         match *self {}
     }
 
-    pub(crate) fn beside(&self) -> anyhow::Result<Vec<f32>> {
+    pub(crate) fn beside(&self) -> Result<Vec<f32>, Error> {
         match *self {}
     }
 
-    pub(crate) fn divide(&mut self, _batches: usize) -> anyhow::Result<()> {
+    pub(crate) fn divide(&mut self, _batches: usize) -> Result<(), Error> {
         match *self {}
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use learner::config::{Config, LearnerSection};
 use service::config::RunSection;
-use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
+use training::{Trainer as _, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::Model;
 
 use super::*;

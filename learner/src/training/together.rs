@@ -12,7 +12,6 @@ use super::{POLL, Pending, Prepared, Training};
 use crate::group::{Control, Group, state};
 use crate::metrics;
 use crate::pipeline::Batches;
-use crate::trainer::Contents;
 use crate::writer::{Kind, Writing};
 
 /// Maximum time to wait for a batch before a member takes part in a step without one: this bounds the delay of other
@@ -119,7 +118,7 @@ impl Training {
         let is_source = group.rank() == Some(source);
         let mut bytes = match is_source {
             true => {
-                let files = self.trainer.snapshot(Contents::All).context("copy the trainer's state")?.files()?;
+                let files = self.trainer.files().context("copy the trainer's state")?;
                 state::encode(&Checkpoint { progress: self.progress(), files })?
             }
             false => Vec::new(),
@@ -132,7 +131,7 @@ impl Training {
         let numbers = self.trainer.no_contribution().numbers().len();
         anyhow::ensure!(
             length <= numbers * STATE_BYTES_PER_NUMBER + STATE_BYTES_BESIDE,
-            "rank {source} sends a state of {length} bytes for a network of {numbers} numbers"
+            "rank {source} sent a state of {length} bytes for a network of {numbers} numbers"
         );
         bytes.resize(length, 0);
         if let Err(error) = group.broadcast(source, &mut bytes) {
@@ -140,13 +139,13 @@ impl Training {
         }
         if !is_source {
             let Checkpoint { progress, files } = state::decode(&bytes)?;
-            anyhow::ensure!(progress.architecture == self.architecture, "the group trains another network");
-            self.trainer.load(&files).context("take the state of the group")?;
+            anyhow::ensure!(progress.architecture == self.architecture, "the group trains a different network");
+            self.trainer.load(&files).context("load the state of the group")?;
             self.positions = progress.positions;
             self.elapsed_before = progress.elapsed_seconds - self.started.elapsed().as_secs_f64();
             self.not_finite = 0;
             self.report_progress();
-            tracing::info!("took the state of training step {} from rank {source}", self.trainer.step_count());
+            tracing::info!("loaded the state of training step {} from rank {source}", self.trainer.step_count());
         }
         group.reached(self.trainer.step_count());
         Ok(Ok(()))
@@ -168,7 +167,7 @@ impl Training {
             match self.sum(group, prepared.as_ref(), control)? {
                 Ok(summed) => break summed,
                 Err(error) => {
-                    tracing::warn!("a member of the group was lost: {error}");
+                    tracing::warn!("lost a member of the group: {error}");
                     metrics::lost_group();
                     if stop() || !self.form(group, stop)? {
                         return Ok(None);
@@ -179,7 +178,7 @@ impl Training {
         self.report_micro_batches();
         if control.batches > 0.0 {
             self.trainer.set_progress(f64::from(control.progress));
-            let collected = self.apply_mean(summed, control.batches as usize).context("train")?;
+            let trained = self.apply_mean(summed, control.batches as usize);
             let positions = control.positions as usize;
             let mean_version = self.version.0 as f64;
             let pending = match prepared {
@@ -190,7 +189,7 @@ impl Training {
                     Pending { board: None, items: Vec::new(), positions, mean_version, trace: None, begun, ends: None }
                 }
             };
-            self.take(pending, collected, writing)?;
+            self.take(pending, trained, writing)?;
             group.reached(self.trainer.step_count());
             // Every member has restored a separate checkpoint; the next group starts with the latest.
             if std::mem::take(&mut self.is_restored) {

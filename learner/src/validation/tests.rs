@@ -11,7 +11,7 @@ use learner::config::Config;
 use proto::servers::Server;
 use rand::RngExt as _;
 use targets::Unroll;
-use training::{Contents, Decay, Examples, TrainerSettings};
+use training::{Decay, Examples, Trainer as _, TrainerSettings};
 use weights::{Architecture, Digest, Model, WeightsVersion};
 
 use super::buffer::{Row, ValueTarget};
@@ -59,7 +59,7 @@ fn trainer(architecture: &Architecture) -> training_cpu::Trainer {
 
 /// Returns the published version of a trainer.
 fn publish(architecture: &Architecture, trainer: &training_cpu::Trainer, version: u64) -> Version {
-    let bytes = trainer.snapshot(Contents::Average).published().unwrap();
+    let bytes = trainer.published().unwrap();
     let manifest = Manifest {
         version: WeightsVersion(version),
         training_step: trainer.step_count(),
@@ -97,8 +97,7 @@ fn overfitting_shows_as_a_training_loss_that_falls_and_a_validation_loss_that_ri
     let (mut losses, mut validated) = (Vec::new(), vec![measured(&publish(&architecture, &trainer, 1), &mut held_out)]);
     for step in 1..=120 {
         let examples = POSITIONS.examples(&TicTacToe::new(), &samples, &[], &mut rng).examples;
-        trainer.queue(&examples, &mut Instant::now).unwrap();
-        losses.push(trainer.collect().unwrap().unwrap().losses.policy);
+        losses.push(trainer.step(&examples, &mut Instant::now).unwrap().policy);
         if step % 40 == 0 {
             validated.push(measured(&publish(&architecture, &trainer, step), &mut held_out));
         }
@@ -117,8 +116,7 @@ fn evaluation_uses_running_statistics_so_that_a_position_is_measured_alike_in_ev
     let mut trainer = trainer(&architecture);
     let (samples, _): (Vec<Sample>, Vec<Server>) = (0..24).map(drawn).unzip();
     let examples = POSITIONS.examples(&TicTacToe::new(), &samples, &[], &mut ChaCha8Rng::seed_from_u64(3)).examples;
-    trainer.queue(&examples, &mut Instant::now).unwrap();
-    trainer.collect().unwrap().unwrap();
+    trainer.step(&examples, &mut Instant::now).unwrap();
     let version = publish(&architecture, &trainer, 1);
     let all = measured(&version, &mut buffer_of(POSITIONS, 0..300));
     // More rows than a batch; the mean of single measurements equals the measurement of all rows.

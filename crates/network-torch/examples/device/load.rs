@@ -25,7 +25,7 @@ pub(super) fn load(settings: &Settings) -> Result<()> {
         let reason = devices.missing.iter().find(|missing| missing.starts_with("cuda"));
         settings.claim("a missing CUDA device has a reason", reason.map_or("none", String::as_str), reason.is_some());
         let error = named.map_or_else(|error| error.to_string(), |chosen| format!("{chosen} was chosen"));
-        settings.claim("`cuda` by name is an error", &error, error.contains("cannot be used"));
+        settings.claim("`cuda` by name is an error", &error, error.contains("cannot use device"));
         settings.claim("`auto` takes the CPU", &auto.to_string(), auto.device == Device::Cpu);
     } else {
         let found = named.as_ref().map_or_else(ToString::to_string, ToString::to_string);

@@ -10,7 +10,7 @@ use network_torch::{
     Device, Libtorch, Network, Operands, Operation, PrecisionPreference, Trainer, TrainingPrecision,
     choose_training_precision, set_threads,
 };
-use training::{Precision, TrainerSettings};
+use training::{Precision, Trainer as _, TrainerSettings};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::output::Kind;
@@ -86,7 +86,8 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
             let network = Network::new(&architecture, device, 1)?;
             let mut trainer = Trainer::new(network, TrainerSettings { precision, ..TrainerSettings::default() })?;
             let batch = training_batch(&architecture, rows, 1).into();
-            let rate = rows as f64 * calls_per_second(time, || trainer.step(&batch).map(|_| ()).map_err(Into::into))?;
+            let rate = rows as f64
+                * calls_per_second(time, || trainer.step(&batch, &mut Instant::now).map(|_| ()).map_err(Into::into))?;
             settings.value(&format!("{blocks}x{channels} {precision}, batch {rows}"), rate, "positions/s");
             best = best.max(rate);
         }

@@ -1,7 +1,9 @@
 //! Training steps of a device compared with the CPU, a refused step, and a restored checkpoint.
 
-use network_torch::{Device, Error, Network, Trainer, set_threads};
-use training::{Examples, Observations, Precision, TrainerSettings, TrainingKernel};
+use std::time::Instant;
+
+use network_torch::{Device, Network, Trainer, set_threads};
+use training::{Examples, Observations, Precision, Trainer as _, TrainerSettings, TrainingKernel};
 use weights::Architecture;
 
 use crate::output::Kind;
@@ -42,7 +44,7 @@ fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[Exam
     let mut trainer = trainer(architecture, on)?;
     let mut loss = f64::NAN;
     for batch in batches {
-        loss = trainer.step(batch)?.total;
+        loss = trainer.step(batch, &mut Instant::now)?.total;
     }
     Ok((numbers(architecture, &trainer.network().to_safetensors()?)?, loss))
 }
@@ -71,23 +73,23 @@ fn refusal_and_restoration(
     for precision in [Precision::F32, Precision::Bf16] {
         let mut trainer = trainer(architecture, (device, precision))?;
         for step in 0..3 {
-            trainer.step(&training_batch(architecture, rows, step).into())?;
+            trainer.step(&training_batch(architecture, rows, step).into(), &mut Instant::now)?;
         }
-        let before = trainer.save()?;
+        let before = trainer.files()?;
         let mut broken = training_batch(architecture, rows, 99);
         let mut observations = broken.observations.to_floats();
         observations[5] = f32::NAN;
         broken.observations = Observations::Floats(observations);
-        let refused = trainer.step(&broken.into());
+        let refused = trainer.step(&broken.into(), &mut Instant::now);
         let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
-        let is_refused = matches!(refused, Err(Error::Training(training::Error::NotFinite { .. })));
+        let is_refused = matches!(refused, Err(training::Error::NotFinite { .. }));
         settings.claim(&format!("{precision}: a batch with a NaN is refused"), &found, is_refused);
-        let unchanged = trainer.save()? == before;
+        let unchanged = trainer.files()? == before;
         let found = if unchanged { "no bit" } else { "some bits" };
         settings.claim(&format!("{precision}: bits that a refused step changes"), found, unchanged);
 
         let restored = Trainer::restore(architecture, settings_in(precision), device, &before)?;
-        let equal = restored.save()? == before;
+        let equal = restored.files()? == before;
         let found = if equal { "no bit" } else { "some bits" };
         settings.claim(&format!("{precision}: bits that save and restore change"), found, equal);
     }

@@ -21,7 +21,7 @@ const BUILTINS: &str = "libnvrtc-builtins.so.13.0";
 /// Returns the missing part in human-readable form: the driver, the CUDA half, or a library that this half needs.
 pub(super) fn load() -> Result<(), String> {
     // First, because the CUDA half is gigabytes of files and of no use without a driver.
-    open(Path::new("libcuda.so.1")).map_err(|why| format!("there is no NVIDIA driver ({why})"))?;
+    open(Path::new("libcuda.so.1")).map_err(|why| format!("no NVIDIA driver ({why})"))?;
     let folder = folder_of(OF_THE_CPU_HALF);
     match folder.as_ref().map(|folder| folder.join(LIBRARY)).filter(|beside| beside.exists()) {
         Some(beside) => open(&beside)?,
@@ -93,7 +93,7 @@ mod tests {
         let driver = open(Path::new("libcuda.so.1"));
         let half = folder_of(OF_THE_CPU_HALF).is_some_and(|folder| folder.join(LIBRARY).exists());
         match (driver, load()) {
-            (Err(why), loaded) => assert_eq!(loaded, Err(format!("there is no NVIDIA driver ({why})"))),
+            (Err(why), loaded) => assert_eq!(loaded, Err(format!("no NVIDIA driver ({why})"))),
             (Ok(()), loaded) if half => assert_eq!(loaded, Ok(())),
             (Ok(()), Err(why)) => assert!(why.contains("cargo xtask libtorch --cuda"), "{why}"),
             (Ok(()), Ok(())) => assert!(open(Path::new(LIBRARY)).is_ok(), "it is on the path of the loader"),

@@ -165,7 +165,7 @@ impl Candidate {
             (Some(capability), Some(precision)) => self.lowered(precision, format!("compute capability {capability}")),
             (None, Some(precision)) => match (measure(Precision::F32), measure(precision)) {
                 (Ok(f32), Ok(low)) => self.faster(f32, low, precision),
-                (Ok(_), Err(error)) => f32_because(format!("{precision} does not work here: {error}")),
+                (Ok(_), Err(error)) => f32_because(format!("{precision} does not work: {error}")),
                 (Err(error), _) => f32_because(format!("no measurement worked: {error}")),
             },
         };
@@ -208,7 +208,7 @@ impl Candidate {
             Some(capability) if precision == Precision::Bf16 => {
                 format!("bf16 needs compute capability {}, it has {capability}", ComputeCapability::AMPERE)
             }
-            _ => format!("{} on it is in f32 only", self.purpose),
+            _ => format!("the device supports {} in f32 only", self.purpose),
         }
     }
 }
@@ -332,22 +332,19 @@ mod tests {
         let adaptive = |candidate, probed| choice(&candidate, Wanted::Adaptive, probed);
         assert_eq!(adaptive(cuda(8, 0, Purpose::Training), Ok(0.0)), "bf16, adaptive (configured)");
         assert_eq!(adaptive(cuda(7, 5, Purpose::Training), Ok(0.0)), "f16, adaptive (configured)");
-        let refused = "the device mps cannot be used: training on it is in f32 only";
+        let refused = "cannot use device mps: the device supports training in f32 only";
         assert_eq!(adaptive(mps(Purpose::Training), Ok(0.0)), refused);
-        assert_eq!(
-            adaptive(cuda(8, 0, Purpose::Training), Err("it differs")),
-            "the device cuda cannot be used: it differs"
-        );
+        assert_eq!(adaptive(cuda(8, 0, Purpose::Training), Err("it differs")), "cannot use device cuda: it differs");
     }
 
     #[test]
     fn a_named_bf16_that_the_device_cannot_compute_is_an_error_with_the_reason() {
         let bf16 = |candidate, probed| choice(&candidate, Wanted::Only(Precision::Bf16), probed);
-        let refused = "the device cuda cannot be used: bf16 needs compute capability 8.0, it has 7.5";
+        let refused = "cannot use device cuda: bf16 needs compute capability 8.0, it has 7.5";
         assert_eq!(bf16(cuda(7, 5, Purpose::Inference), Ok(0.0)), refused);
-        let refused = "the device mps cannot be used: training on it is in f32 only";
+        let refused = "cannot use device mps: the device supports training in f32 only";
         assert_eq!(bf16(mps(Purpose::Training), Ok(0.0)), refused);
-        assert_eq!(bf16(mps(Purpose::Inference), Err("it differs")), "the device mps cannot be used: it differs");
+        assert_eq!(bf16(mps(Purpose::Inference), Err("it differs")), "cannot use device mps: it differs");
         assert_eq!(bf16(cuda(8, 0, Purpose::Training), Ok(0.01)), "bf16 (configured)");
     }
 
@@ -357,7 +354,7 @@ mod tests {
         let measured = "bf16 (1024 positions of a 4x64 tower take 2.00 ms in f32, 1.00 ms in bf16)";
         assert_eq!(auto(mps(Purpose::Inference), Ok(0.01)), measured);
         assert_eq!(auto(mps(Purpose::Inference), Err("it differs")), "f32 (it differs)");
-        assert_eq!(auto(mps(Purpose::Training), Ok(0.0)), "f32 (training on it is in f32 only)");
+        assert_eq!(auto(mps(Purpose::Training), Ok(0.0)), "f32 (the device supports training in f32 only)");
     }
 
     #[test]

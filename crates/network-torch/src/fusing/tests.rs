@@ -94,7 +94,7 @@ fn fused_operators_that_differ_or_fail_are_not_used_and_the_reason_is_stated() {
     let Decision { fusing, description } = decided(&Operators::Wrong);
     assert!(matches!(fusing, Fusing::Separate), "{fusing:?}");
     assert!(description.starts_with("convolutions not fused: the convolution of"), "{description}");
-    assert!(description.contains("(relative), at most 1e-4 is accepted"), "{description}");
+    assert!(description.contains("(relative), the limit is 1e-4"), "{description}");
     let Decision { fusing, description } = decided(&Operators::Unsupported);
     assert!(matches!(fusing, Fusing::Separate), "{fusing:?}");
     assert!(description.contains("fails: libtorch: CUDNN_STATUS_NOT_SUPPORTED"), "{description}");

@@ -187,13 +187,13 @@ fn architectures_out_of_range_are_refused_before_memory_is_allocated() {
         change(&mut architecture);
         Network::new(&architecture, Device::Cpu, 0).map(drop).unwrap_err().to_string()
     };
-    let expected = "a network of channels 18446744073709551615 cannot be built, the limit is 1 to 2048";
+    let expected = "invalid channels 18446744073709551615: must be from 1 to 2048";
     assert_eq!(refused(|architecture| architecture.channels = usize::MAX), expected);
     assert!(refused(|architecture| architecture.actions = 0).contains("actions 0"));
-    let expected = "a network of blocks 100000 cannot be built, the limit is 0 to 256";
+    let expected = "invalid blocks 100000: must be from 0 to 256";
     assert_eq!(refused(|architecture| architecture.blocks = 100_000), expected);
-    let expected = "a network of squeeze_excitation 2049 cannot be built, the limit is 0 to 2048";
+    let expected = "invalid squeeze_excitation 2049: must be from 0 to 2048";
     assert_eq!(refused(|architecture| architecture.squeeze_excitation = 2049), expected);
-    let expected = "a network of global_pooling 2 cannot be built, the limit is 0 to 1";
+    let expected = "invalid global_pooling 2: must be from 0 to 1";
     assert_eq!(refused(|architecture| architecture.global_pooling = 2), expected);
 }

@@ -91,35 +91,11 @@ impl DeviceContribution {
 }
 
 impl Trainer {
-    /// Computes the contribution of a batch to a group's training step, waits for it, and changes no state; measures
-    /// the parts with `clock`. No step may be queued.
-    ///
-    /// # Errors
-    /// The same as [`queue`](Self::queue).
-    pub fn contribute(
-        &mut self,
-        examples: &Examples,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> Result<Contributed, Error> {
-        let laps = &mut Laps::new(clock);
-        let Contributed { contribution, value_errors, mut times } =
-            self.contribute_in_laps(Some(examples), &[], laps)?;
-        let contribution = contribution.download()?;
-        times.backward += laps.lap();
-        Ok(Contributed { contribution, value_errors, times })
-    }
-
-    /// Returns the contribution of a learner without a batch.
-    #[must_use]
-    pub fn no_contribution(&self) -> Contribution {
-        Contribution::nothing(self.network.flat_parameters.numel(), self.network.flat_statistics.numel())
-    }
-
     /// Computes the contribution of a batch to a group's training step, zeros without a batch. Leaves it on the
     /// device, followed by the numbers `beside`. Changes nothing else. No step may be queued.
     ///
     /// # Errors
-    /// The same as [`queue`](Self::queue).
+    /// The same as [`queue`](training::Trainer::queue).
     pub fn contribute_on_device(
         &mut self,
         examples: Option<&Examples>,
@@ -129,7 +105,7 @@ impl Trainer {
         self.contribute_in_laps(examples, beside, &mut Laps::new(clock))
     }
 
-    fn contribute_in_laps(
+    pub(super) fn contribute_in_laps(
         &mut self,
         examples: Option<&Examples>,
         beside: &[f32],
@@ -151,23 +127,10 @@ impl Trainer {
         Ok(Contributed { contribution, value_errors, times })
     }
 
-    /// Takes the step with the mean contribution over learners: clip, optimiser, average. Trainers with the same
-    /// state that take the same mean on devices of the same kind have the same state again, bit for bit. No step may
-    /// be queued.
+    /// Takes a step like [`apply`](training::Trainer::apply), with the mean on the device.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] or [`training::Error::Overflow`] if a loss or the gradient is not finite; the
-    /// step then changed nothing but the loss scale. [`Error::Libtorch`] if the device fails.
-    pub fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
-        let Contributed { contribution, value_errors, times } = mean;
-        let contribution = self.uploaded(contribution.numbers())?;
-        self.apply_on_device(Contributed { contribution, value_errors, times }, clock)
-    }
-
-    /// Takes a step like [`apply`](Self::apply), with the mean on the device.
-    ///
-    /// # Errors
-    /// The same as [`apply`](Self::apply).
+    /// The same as [`apply`](training::Trainer::apply).
     pub fn apply_on_device(
         &mut self,
         mean: Contributed<DeviceContribution>,
@@ -212,7 +175,7 @@ impl Trainer {
     }
 
     /// Uploads a contribution with these numbers.
-    fn uploaded(&self, numbers: &[f32]) -> Result<DeviceContribution, Error> {
+    pub(super) fn uploaded(&self, numbers: &[f32]) -> Result<DeviceContribution, Error> {
         Ok(self.of_tensor(network::upload(numbers, self.network.device())?))
     }
 

@@ -7,9 +7,9 @@ use training::{Contents, Layout, MixedPrecision, Numbers, Optimiser};
 use super::Trainer;
 use crate::{Error, SubmittingThreads, loss_scale::ScaleOnDevice, moments::Moment, network};
 
-/// A trainer's state at one step. Another thread can encode it while training continues.
+/// A trainer's state at one step.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     layout: Layout,
     reader: SubmittingThreads,
     /// Parameters `[P]` and running statistics `[S]` of the average.
@@ -72,27 +72,21 @@ impl Snapshot {
         }
         Ok(self)
     }
+}
 
-    /// Returns the averaged weights like [`Trainer::published`].
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn published(&self) -> Result<Vec<u8>, Error> {
+impl training::Snapshot for Snapshot {
+    fn published(&self) -> Result<Vec<u8>, training::Error> {
         let [parameters, statistics] = &self.average;
-        network::write(&self.layout.published(), parameters, statistics)
+        Ok(network::write(&self.layout.published(), parameters, statistics)?)
     }
 
-    /// Returns the files of a checkpoint like [`Trainer::save`]; a copy of the average gives the average alone.
-    ///
-    /// # Errors
-    /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn files(&self) -> Result<Files, Error> {
+    fn files(&self) -> Result<Files, training::Error> {
         let numbers = |[parameters, statistics]: &[Tensor; 2]| -> Result<Numbers, Error> {
             Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
         };
         let average = numbers(&self.average)?;
         let Some(state) = &self.state else {
-            return Ok(checkpoint::average_file(&self.layout, &average)?);
+            return checkpoint::average_file(&self.layout, &average);
         };
         let &State { optimiser, step, progress, averaged_since, .. } = state;
         let moments = state.moments.iter().map(Moment::download).collect::<Result<_, _>>()?;
@@ -100,6 +94,6 @@ impl Snapshot {
         let loss_scale = state.loss_scale.as_ref().map(ScaleOnDevice::download).transpose()?;
         let mixed = MixedPrecision { loss_scale, float32_layers: state.float32_layers.clone() };
         let state = checkpoint::State { network, average, moments, step, progress, averaged_since, mixed };
-        Ok(state.files(&self.layout, optimiser)?)
+        state.files(&self.layout, optimiser)
     }
 }

@@ -12,8 +12,16 @@ use crate::{
     tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
     trainer::Laps,
 };
-use training::{Contents, StepTimes, Trained, TrainerSettings, TrainingKernel};
-use training::{Decay, Observations, Optimiser, Precision, TrainingBatch};
+use training::{
+    Contents, Decay, Observations, Optimiser, Precision, StepTimes, Trained, Trainer as _, TrainerSettings,
+    TrainingBatch, TrainingKernel,
+};
+
+impl Trainer {
+    fn progress(&self) -> f64 {
+        self.settings.progress_after(self.step, self.progress)
+    }
+}
 
 fn settings() -> TrainerSettings {
     TrainerSettings {
@@ -49,9 +57,9 @@ fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerS
     let mut trainer = trainer_of(architecture, settings);
     let batch = batch(architecture, 12, 62);
     for _ in 0..steps {
-        trainer.step(&batch.clone().into()).unwrap();
+        trainer.step_untimed(&batch.clone().into()).unwrap();
     }
-    let losses = trainer.step(&batch.clone().into()).unwrap();
+    let losses = trainer.step_untimed(&batch.clone().into()).unwrap();
     let (policy, value) = least_losses(architecture, &batch);
     assert!(losses.policy - policy < tolerance, "policy {} of at least {policy}", losses.policy);
     assert!(losses.value - value < tolerance, "value {} of at least {value}", losses.value);
@@ -96,9 +104,12 @@ fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
         by_layer.lowered = None;
         for seed in 0..3 {
             let batch = batch(&architecture, 9, seed);
-            assert_eq!(at_once.step(&batch.clone().into()).unwrap(), by_layer.step(&batch.clone().into()).unwrap());
+            assert_eq!(
+                at_once.step_untimed(&batch.clone().into()).unwrap(),
+                by_layer.step_untimed(&batch.clone().into()).unwrap()
+            );
         }
-        assert!(at_once.save().unwrap() == by_layer.save().unwrap(), "the states differ");
+        assert!(at_once.files().unwrap() == by_layer.files().unwrap(), "the states differ");
     }
 }
 
@@ -119,18 +130,19 @@ fn goes_on_bit_for_bit_after_a_restore(architecture: &Architecture, settings: Tr
     crate::set_threads(1);
     let mut uninterrupted = trainer_of(architecture, settings.clone());
     for seed in 0..4 {
-        uninterrupted.step(&batch(architecture, 9, seed).into()).unwrap();
+        uninterrupted.step_untimed(&batch(architecture, 9, seed).into()).unwrap();
     }
     uninterrupted.set_progress(0.3);
-    let files = uninterrupted.save().unwrap();
+    let files = uninterrupted.files().unwrap();
     let mut restored = Trainer::restore(architecture, settings, Device::Cpu, &files).unwrap();
     for seed in 4..8 {
         assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
-        let losses = [&mut restored, &mut uninterrupted].map(|t| t.step(&batch(architecture, 9, seed).into()).unwrap());
+        let losses =
+            [&mut restored, &mut uninterrupted].map(|t| t.step_untimed(&batch(architecture, 9, seed).into()).unwrap());
         assert_eq!(losses[0], losses[1]);
     }
     assert_eq!(restored.step_count(), 8);
-    assert!(restored.save().unwrap() == uninterrupted.save().unwrap(), "the checkpoints differ");
+    assert!(restored.files().unwrap() == uninterrupted.files().unwrap(), "the checkpoints differ");
     assert!(restored.published().unwrap() == uninterrupted.published().unwrap(), "the published weights differ");
 }
 
@@ -160,8 +172,8 @@ fn bf16_goes_on_bit_for_bit_after_a_restore() {
 #[test]
 fn a_step_that_is_not_finite_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step(&batch(&small(), 9, 63).into()).unwrap();
-    let before = trainer.save().unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 63).into()).unwrap();
+    let before = trainer.files().unwrap();
     for spoil in [
         spoil_observations,
         |batch: &mut TrainingBatch| batch.policies[8] = f32::INFINITY,
@@ -170,12 +182,12 @@ fn a_step_that_is_not_finite_changes_nothing() {
         let mut spoilt = batch(&small(), 9, 64);
         spoil(&mut spoilt);
         assert!(matches!(
-            trainer.step(&spoilt.clone().into()),
+            trainer.step_untimed(&spoilt.clone().into()),
             Err(Error::Training(training::Error::NotFinite { step: 2, .. }))
         ));
-        assert!(trainer.save().unwrap() == before, "something moved");
+        assert!(trainer.files().unwrap() == before, "something moved");
     }
-    trainer.step(&batch(&small(), 9, 65).into()).unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 65).into()).unwrap();
     assert_eq!(trainer.step_count(), 2);
 }
 
@@ -192,7 +204,7 @@ fn gradients_are_cut_to_the_clip_norm() {
         ..settings()
     });
     let before = trainer.network().flat_parameters.detach_copy();
-    let losses = trainer.step(&batch(&small(), 9, 66).into()).unwrap();
+    let losses = trainer.step_untimed(&batch(&small(), 9, 66).into()).unwrap();
     let moved = (&trainer.network().flat_parameters - before).norm().double_value(&[]);
     assert!(losses.gradient_norm > clip);
     assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
@@ -213,7 +225,7 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
         },
     );
     let before = numbers(&trainer.network().flat_parameters);
-    trainer.step(&batch(&complete(), 9, 69).into()).unwrap();
+    trainer.step_untimed(&batch(&complete(), 9, 69).into()).unwrap();
     let after = numbers(&trainer.network().flat_parameters);
     for entry in &trainer.network().layout.parameters {
         let kept = if entry.tensor.role.is_weight() { 0.9 } else { 1.0 };
@@ -227,7 +239,7 @@ fn check_average(architecture: &Architecture) {
     let mut trainer = trainer_of(architecture, settings());
     let mut expected = numbers(&trainer.network().flat_parameters);
     for step in 0..12_u32 {
-        trainer.step(&batch(architecture, 9, u64::from(step)).into()).unwrap();
+        trainer.step_untimed(&batch(architecture, 9, u64::from(step)).into()).unwrap();
         let kept = 0.9_f64.min(f64::from(1 + step) / f64::from(10 + step));
         let newest = numbers(&trainer.network().flat_parameters);
         expected
@@ -249,7 +261,7 @@ fn published_weights_are_an_exponential_average_with_warm_up() {
 #[test]
 fn progress_is_the_further_of_steps_and_what_was_set() {
     let mut trainer = trainer(TrainerSettings { decay_steps: Some(4), ..settings() });
-    trainer.step(&batch(&small(), 9, 67).into()).unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 67).into()).unwrap();
     assert_eq!(trainer.progress(), 0.25);
     trainer.set_progress(0.6);
     assert_eq!(trainer.progress(), 0.6);
@@ -262,15 +274,15 @@ fn progress_is_the_further_of_steps_and_what_was_set() {
 #[test]
 fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step(&batch(&small(), 9, 68).into()).unwrap();
-    let files = trainer.save().unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 68).into()).unwrap();
+    let files = trainer.files().unwrap();
     let missing = trainer.load(&files[..2]).unwrap_err();
     assert_eq!(missing.to_string(), "the checkpoint has no file `optimiser.safetensors`");
 
     let mut cut = files.clone();
     let half = cut[2].1.len() / 2;
     cut[2].1.truncate(half);
-    assert!(matches!(trainer.load(&cut), Err(Error::Training(training::Error::Network(::network::Error::Format(_))))));
+    assert!(matches!(trainer.load(&cut), Err(training::Error::Network(::network::Error::Format(_)))));
     assert!(Trainer::restore(&tiny(), settings(), Device::Cpu, &files).is_err());
 
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
@@ -279,7 +291,7 @@ fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
         matches!(other, Error::Training(training::Error::Network(::network::Error::MissingTensor { .. }))),
         "{other}"
     );
-    assert!(trainer.save().unwrap() == files, "something moved");
+    assert!(trainer.files().unwrap() == files, "something moved");
 }
 
 #[test]
@@ -307,7 +319,7 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     let batch = batch(&small(), 9, 70);
     timed.queue(&batch.clone().into(), &mut clock).unwrap();
     let Trained { losses, times, .. } = timed.collect(&mut clock).unwrap().unwrap();
-    assert_eq!(losses, untimed.step(&batch.clone().into()).unwrap());
+    assert_eq!(losses, untimed.step_untimed(&batch.clone().into()).unwrap());
     let [stage, forward, backward, optimiser] = [2, 4, 8 + 64, 16].map(Duration::from_secs);
     assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
 }
@@ -318,7 +330,7 @@ fn queued_ahead(trainer: &mut Trainer, batches: &[TrainingBatch], depth: usize) 
     let mut results = Vec::new();
     for batch in batches {
         trainer.queue(&batch.clone().into(), &mut clock).unwrap();
-        while trainer.queued() > depth {
+        while trainer.queued.len() > depth {
             results.push(trainer.collect(&mut clock).unwrap().ok());
         }
     }
@@ -359,7 +371,7 @@ fn steps_that_are_queued_ahead_give_the_same_bits_as_one_at_a_time_also_around_r
         let is_refused: Vec<bool> = got.iter().map(Option::is_none).collect();
         assert_eq!(is_refused, (0..9).map(|seed| refused.contains(&seed)).collect::<Vec<_>>());
         assert_eq!((ahead.step_count(), ahead.learning_rate()), (6, at_once.learning_rate()));
-        assert!(ahead.save().unwrap() == at_once.save().unwrap(), "the states differ");
+        assert!(ahead.files().unwrap() == at_once.files().unwrap(), "the states differ");
     }
 }
 
@@ -368,25 +380,25 @@ fn the_state_after_refused_steps_is_that_without_them() {
     crate::set_threads(1);
     let [mut clean, mut disturbed] = [(); 2].map(|()| trainer(settings()));
     for seed in 0..3 {
-        clean.step(&batch(&small(), 9, seed).into()).unwrap();
-        disturbed.step(&batch(&small(), 9, seed).into()).unwrap();
+        clean.step_untimed(&batch(&small(), 9, seed).into()).unwrap();
+        disturbed.step_untimed(&batch(&small(), 9, seed).into()).unwrap();
         let mut spoilt = batch(&small(), 9, 100 + seed);
         spoil_observations(&mut spoilt);
-        disturbed.step(&spoilt.clone().into()).unwrap_err();
+        disturbed.step_untimed(&spoilt.clone().into()).unwrap_err();
     }
     assert_eq!(disturbed.learning_rate(), clean.learning_rate());
-    assert!(disturbed.save().unwrap() == clean.save().unwrap(), "the states differ");
+    assert!(disturbed.files().unwrap() == clean.files().unwrap(), "the states differ");
 }
 
 #[test]
 fn loading_drops_queued_steps() {
     let mut trainer = trainer(settings());
-    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
-    let files = trainer.save().unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    let files = trainer.files().unwrap();
     trainer.queue(&batch(&small(), 9, 2).into(), &mut stopped_clock()).unwrap();
     trainer.load(&files).unwrap();
-    assert_eq!((trainer.queued(), trainer.step_count()), (0, 1));
-    assert!(trainer.save().unwrap() == files);
+    assert_eq!((trainer.queued.len(), trainer.step_count()), (0, 1));
+    assert!(trainer.files().unwrap() == files);
 }
 
 #[test]
@@ -395,13 +407,13 @@ fn a_snapshot_holds_the_step_it_was_made_at() {
     for rules in [DeviceRules::CPU, DeviceRules::MPS] {
         let network = Network::new(&small(), Device::Cpu, 61).unwrap().with_rules(rules);
         let mut trainer = Trainer::new(network, settings()).unwrap();
-        trainer.step(&batch(&small(), 9, 1).into()).unwrap();
-        let (published, files) = (trainer.published().unwrap(), trainer.save().unwrap());
+        trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+        let (published, files) = (trainer.published().unwrap(), trainer.files().unwrap());
         let snapshots = [Contents::Average, Contents::All].map(|contents| trainer.snapshot(contents).unwrap());
-        trainer.step(&batch(&small(), 9, 2).into()).unwrap();
+        trainer.step_untimed(&batch(&small(), 9, 2).into()).unwrap();
         assert!(snapshots.iter().all(|snapshot| snapshot.published().unwrap() == published));
         assert!(snapshots[1].files().unwrap() == files);
-        assert!(trainer.save().unwrap() != files);
+        assert!(trainer.files().unwrap() != files);
     }
 }
 
@@ -456,17 +468,17 @@ fn a_step_that_runs_out_of_memory_is_taken_in_micro_batches_from_then_on() {
         assert_eq!(results[0].value_errors.len(), 13);
         assert_eq!([limited.micro_batches(), configured.micro_batches()], [4, 4]);
     }
-    assert!(limited.save().unwrap() == configured.save().unwrap(), "the states differ");
+    assert!(limited.files().unwrap() == configured.files().unwrap(), "the states differ");
 }
 
 #[test]
 fn a_step_whose_single_positions_do_not_fit_is_an_error_that_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
-    let before = trainer.save().unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    let before = trainer.files().unwrap();
     trainer.memory_positions = Some(0);
-    assert!(matches!(trainer.step(&batch(&small(), 9, 2).into()), Err(Error::OutOfMemory { .. })));
-    assert!(trainer.save().unwrap() == before, "something moved");
+    assert!(matches!(trainer.step_untimed(&batch(&small(), 9, 2).into()), Err(Error::OutOfMemory { .. })));
+    assert!(trainer.files().unwrap() == before, "something moved");
 }
 
 #[test]
@@ -476,8 +488,11 @@ fn observations_in_bytes_and_in_float32_train_alike() {
     let floats = TrainingBatch { observations: Observations::Floats(bytes.observations.to_floats()), ..bytes.clone() };
     assert!(matches!(bytes.observations, Observations::Bytes(_)));
     let [mut from_bytes, mut from_floats] = [(); 2].map(|()| trainer(settings()));
-    assert_eq!(from_bytes.step(&bytes.clone().into()).unwrap(), from_floats.step(&floats.clone().into()).unwrap());
-    assert!(from_bytes.save().unwrap() == from_floats.save().unwrap());
+    assert_eq!(
+        from_bytes.step_untimed(&bytes.clone().into()).unwrap(),
+        from_floats.step_untimed(&floats.clone().into()).unwrap()
+    );
+    assert!(from_bytes.files().unwrap() == from_floats.files().unwrap());
 }
 
 #[test]
@@ -494,9 +509,9 @@ fn a_step_that_is_not_computed_is_counted_and_changes_no_weights() {
 #[test]
 fn tensors_of_the_training_are_on_the_device_of_the_network() {
     let mut trainer = trainer(settings());
-    let kinds = |trainer: &Trainer| trainer.placement().map(|(what, _)| what).collect::<Vec<_>>();
+    let kinds = |trainer: &Trainer| trainer.placement().iter().map(|placed| placed.what).collect::<Vec<_>>();
     assert_eq!(kinds(&trainer), ["parameters", "average", "moments"], "no batch has been seen");
-    trainer.step(&batch(&small(), 4, 62).into()).unwrap();
+    trainer.step_untimed(&batch(&small(), 4, 62).into()).unwrap();
     assert_eq!(kinds(&trainer), ["parameters", "average", "moments", "batch"]);
-    assert!(trainer.placement().all(|(_, device)| device == trainer.network.device()));
+    assert!(trainer.placement().iter().all(|placed| placed.device == "cpu"));
 }

@@ -11,7 +11,7 @@ use crate::{
         with_next_observations, with_prefix,
     },
 };
-use training::{Decay, Examples, Observations, Precision, Trained, TrainerSettings, UnrolledBatch};
+use training::{Decay, Examples, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch};
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 0.0 };
 
@@ -28,7 +28,7 @@ fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Erro
     #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
     let now = std::time::Instant::now();
     trainer.queue(&batch.clone().into(), &mut || now)?;
-    trainer.collect(&mut || now).expect("a step was queued")
+    Ok(trainer.collect(&mut || now).expect("a step was queued")?)
 }
 
 /// Returns the minimum of the losses, the entropy of the targets: policy, value, reward.
@@ -130,13 +130,13 @@ fn training_goes_on_bit_for_bit_after_a_restore() {
         for seed in 0..3 {
             trained(&mut uninterrupted, &batch(seed)).unwrap();
         }
-        let files = uninterrupted.save().unwrap();
+        let files = uninterrupted.files().unwrap();
         let mut restored = Trainer::restore(&architecture, settings, Device::Cpu, &files).unwrap();
         for seed in 3..6 {
             let results = [&mut restored, &mut uninterrupted].map(|t| trained(t, &batch(seed)).unwrap());
             assert_eq!(results[0], results[1]);
         }
-        assert!(restored.save().unwrap() == uninterrupted.save().unwrap(), "the checkpoints differ");
+        assert!(restored.files().unwrap() == uninterrupted.files().unwrap(), "the checkpoints differ");
     }
 }
 
@@ -159,7 +159,7 @@ fn the_heads_of_the_consistency_loss_are_trained_and_in_checkpoints_but_not_publ
         assert_ne!(head(&trainer), before);
         // The published file is exactly an evaluator's.
         Network::from_safetensors(&architecture, &trainer.published().unwrap(), Device::Cpu).unwrap();
-        let files = trainer.save().unwrap();
+        let files = trainer.files().unwrap();
         let refused = Trainer::restore(&architecture, settings(), Device::Cpu, &files).unwrap_err().to_string();
         assert!(refused.starts_with("tensor `consistency."), "{refused}");
     }
@@ -225,7 +225,7 @@ fn a_batch_with_a_number_that_is_not_finite_changes_nothing() {
     for architecture in [dense(), residual()] {
         let mut trainer = trainer_of(&architecture, settings());
         trained(&mut trainer, &unrolled_batch(&architecture, 6, 2, 64)).unwrap();
-        let before = trainer.save().unwrap();
+        let before = trainer.files().unwrap();
         for spoil in [
             |batch: &mut UnrolledBatch| batch.rewards[3] = f32::NAN,
             |batch: &mut UnrolledBatch| batch.values[4] = f32::INFINITY,
@@ -239,10 +239,10 @@ fn a_batch_with_a_number_that_is_not_finite_changes_nothing() {
             let mut batch = unrolled_batch(&architecture, 6, 2, 65);
             spoil(&mut batch);
             assert!(matches!(trained(&mut trainer, &batch), Err(Error::Training(training::Error::NotFinite { .. }))));
-            assert!(trainer.save().unwrap() == before, "a refused step left something behind");
+            assert!(trainer.files().unwrap() == before, "a refused step left something behind");
         }
         trained(&mut trainer, &unrolled_batch(&architecture, 6, 2, 66)).unwrap();
-        assert!(trainer.save().unwrap() != before);
+        assert!(trainer.files().unwrap() != before);
     }
 }
 
@@ -273,10 +273,10 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
 #[test]
 fn examples_for_the_other_model_are_refused() {
     let unrolled: Examples = unrolled_batch(&dense(), 3, 2, 68).into();
-    let refused = trainer_of(&small(), settings()).step(&unrolled).unwrap_err();
+    let refused = trainer_of(&small(), settings()).step_untimed(&unrolled).unwrap_err();
     assert_eq!(refused.to_string(), "the network is not of the model muzero");
     let positions: Examples = batch(&small(), 3, 68).into();
-    let refused = trainer_of(&dense(), settings()).step(&positions).unwrap_err();
+    let refused = trainer_of(&dense(), settings()).step_untimed(&positions).unwrap_err();
     assert_eq!(refused.to_string(), "the network is not of the model alphazero");
 }
 

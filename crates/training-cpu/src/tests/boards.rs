@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use training::checkpoint::{Files, State};
-use training::{Contents, Decay, Examples, Optimiser, Recompute, TrainerSettings, TrainingBatch};
+use training::{Decay, Examples, Optimiser, Recompute, Trainer as _, TrainerSettings, TrainingBatch};
 use weights::Architecture;
 
+use crate::Trainer;
 use crate::reference::{assert_tensors_close, reference};
 use crate::tests::networks::{batch, pooled};
-use crate::{Error, Trainer};
 
 fn still() -> Instant {
     // The tests measure nothing, and a clock has no other origin.
@@ -46,12 +46,11 @@ fn of_board(board: usize, positions: usize, seed: u64) -> TrainingBatch {
 }
 
 fn step(trainer: &mut Trainer, batch: TrainingBatch) {
-    trainer.queue(&Examples::Positions(batch), &mut still).unwrap();
-    trainer.collect().unwrap().unwrap();
+    trainer.step(&Examples::Positions(batch), &mut still).unwrap();
 }
 
 fn files(trainer: &Trainer) -> Files {
-    trainer.snapshot(Contents::All).files().unwrap()
+    trainer.files().unwrap()
 }
 
 #[test]
@@ -117,20 +116,19 @@ fn a_batch_of_no_board_or_of_another_one_and_a_board_of_another_network_change_n
     let misplaced = TrainingBatch { board: 1, ..of_board(2, 4, 2) };
     let other = Architecture { channels: 8, ..boards()[1].clone() };
     let error = trainer.add_board(&other).unwrap_err();
-    assert!(matches!(error, Error::Training(training::Error::Board { .. })), "{error}");
+    assert!(matches!(error, training::Error::Board { .. }), "{error}");
     for (bad, is_of_none) in [(of_none, true), (misplaced, false)] {
         let examples = Examples::Positions(bad);
         let errors = [
             trainer.queue(&examples, &mut still).unwrap_err(),
-            trainer.queue_nothing(&examples).unwrap_err(),
+            trainer.queue_nothing(&examples, &mut still).unwrap_err(),
             trainer.contribute(&examples, &mut still).map(drop).unwrap_err(),
         ];
         for error in errors {
-            let Error::Training(error) = error else { panic!("{error}") };
             assert_eq!(matches!(error, training::Error::BoardIndex { board: 3, boards: 3 }), is_of_none, "{error}");
             assert_eq!(matches!(error, training::Error::Batch { .. }), !is_of_none, "{error}");
         }
-        assert!(trainer.collect().is_none() && files(&trainer) == before);
+        assert!(trainer.collect(&mut still).is_none() && files(&trainer) == before);
     }
     step(&mut trainer, of_board(0, 4, 2));
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::growth::grow;
-use training::{Contents, Decay, Examples, MomentFormat, TrainerSettings};
+use training::{Decay, Examples, MomentFormat, Trainer as _, TrainerSettings};
 use weights::{Activation, Architecture, BlockKind, Design, NormKind};
 
 use crate::Trainer;
@@ -75,15 +75,14 @@ fn training_goes_on_in_a_larger_network_with_the_loss_that_it_had() {
         let larger = settings().layers(&to).unwrap().layout();
         let examples = Examples::Positions(batch(&from, 16, 3));
         let without_l2 = |trainer: &mut Trainer| {
-            trainer.queue(&examples, &mut still).unwrap();
-            let losses = trainer.collect().unwrap().unwrap().losses;
+            let losses = trainer.step(&examples, &mut still).unwrap();
             losses.policy + losses.value
         };
         let mut trainer = Trainer::new(&from, settings(), 1, 2).unwrap();
         for _ in 0..3 {
             without_l2(&mut trainer);
         }
-        let files = trainer.snapshot(Contents::All).files().unwrap();
+        let files = trainer.files().unwrap();
         let state = State::read(&layout, settings().optimiser, MomentFormat::F32, &files).unwrap();
         let grown = grow(&from, &to, &state, 1).unwrap().files(&larger, settings().optimiser).unwrap();
         let mut wide = Trainer::new(&to, settings(), 2, 2).unwrap();

@@ -4,7 +4,6 @@ use training::mixed_precision::{CHECK_INTERVAL, loses_too_much, relative_error};
 use training::{Examples, Laps, Precision};
 
 use super::Trainer;
-use crate::Error;
 use crate::buffer::Store;
 
 impl Trainer {
@@ -22,7 +21,7 @@ impl Trainer {
     /// Runs a pending check as a separate pass if values are stored as bfloat16, with float32 storage instead: then
     /// the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step itself is
     /// the check or no check is pending.
-    pub(super) fn check_apart(&mut self, examples: &Examples) -> Result<Option<Vec<(String, f64)>>, Error> {
+    pub(super) fn check_apart(&mut self, examples: &Examples) -> Result<Option<Vec<(String, f64)>>, training::Error> {
         if self.workshop.exact.is_none() {
             return Ok(None);
         }
@@ -63,7 +62,7 @@ mod tests {
     use std::time::Instant;
 
     use training::mixed_precision::{GRADIENT_ERROR_MAX, layers, loses_too_much};
-    use training::{Examples, Precision, TrainerSettings};
+    use training::{Examples, Precision, Trainer as _, TrainerSettings};
     use weights::{Architecture, Model};
 
     use super::super::Trainer;
@@ -91,8 +90,7 @@ mod tests {
     }
 
     fn step(trainer: &mut Trainer, examples: &Examples) {
-        trainer.queue(examples, &mut still).unwrap();
-        trainer.collect().unwrap().unwrap();
+        trainer.step(examples, &mut still).unwrap();
     }
 
     /// Returns the layer errors for a batch.
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
+    #[expect(clippy::disallowed_macros, reason = "the figures of docs/kernels.md")]
     fn healthy_networks_have_no_layer_that_loses_too_much() {
         let wide = Architecture { channels: 96, blocks: 2, ..plain(6, 7) };
         let all = [complete(), plain(6, 7), wide].into_iter().chain(of_positions()).chain(pooled_heads());
@@ -172,7 +170,7 @@ mod tests {
         assert!(trainer.float32_layers().values().all(|&error| error > GRADIENT_ERROR_MAX));
 
         // A restored trainer computes them in float32; without adaptive precision it uses the configured one.
-        let files = trainer.snapshot(training::Contents::All).files().unwrap();
+        let files = trainer.files().unwrap();
         let restored = |is_adaptive| {
             let mut restored = Trainer::new(&architecture, settings(is_adaptive), 2, 1).unwrap();
             restored.load(&files).unwrap();

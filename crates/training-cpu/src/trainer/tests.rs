@@ -1,9 +1,11 @@
+mod contribution;
+
 use std::time::Instant;
 
 use training::checkpoint::Files;
 use training::{
-    Contents, Decay, Examples, Losses, MomentFormat, Observations, Optimiser, Precision, Recompute, TrainerSettings,
-    TrainingBatch, UnrolledBatch,
+    Decay, Examples, Losses, MomentFormat, Observations, Optimiser, Precision, Recompute, Trainer as _,
+    TrainerSettings, TrainingBatch, UnrolledBatch,
 };
 use weights::{Architecture, BlockKind, Design, Model};
 
@@ -28,13 +30,12 @@ fn still() -> Instant {
     Instant::now()
 }
 
-fn step(trainer: &mut Trainer, batch: &TrainingBatch) -> Result<Losses, Error> {
-    trainer.queue(&Examples::Positions(batch.clone()), &mut still).unwrap();
-    trainer.collect().unwrap().map(|trained| trained.losses)
+fn step(trainer: &mut Trainer, batch: &TrainingBatch) -> Result<Losses, training::Error> {
+    trainer.step(&Examples::Positions(batch.clone()), &mut still)
 }
 
 fn files(trainer: &Trainer) -> Files {
-    trainer.snapshot(Contents::All).files().unwrap()
+    trainer.files().unwrap()
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_step_that_is_not_finite_changes_nothing() {
         step(&mut trainer, &good).unwrap();
         let before = files(&trainer);
         let error = step(&mut trainer, &bad).unwrap_err();
-        let Error::Training(training::Error::NotFinite { quantity, step: 2 }) = error else { panic!("{error}") };
+        let training::Error::NotFinite { quantity, step: 2 } = error else { panic!("{error}") };
         assert_eq!((quantity, trainer.step_count()), (expected, 1));
         assert_eq!(files(&trainer), before);
         step(&mut trainer, &good).unwrap();
@@ -90,12 +91,12 @@ fn an_unrolled_step_that_is_not_finite_changes_nothing() {
         let mut trainer = trainer(&architecture, settings());
         let mut step = |batch: &UnrolledBatch| {
             trainer.queue(&Examples::Unrolled(batch.clone()), &mut still).unwrap();
-            (trainer.collect().unwrap(), files(&trainer))
+            (trainer.collect(&mut still).unwrap(), files(&trainer))
         };
         let (_, before) = step(&good);
         let (outcome, after) = step(&bad);
         let error = outcome.unwrap_err();
-        let Error::Training(training::Error::NotFinite { quantity, step: 2 }) = error else { panic!("{error}") };
+        let training::Error::NotFinite { quantity, step: 2 } = error else { panic!("{error}") };
         assert_eq!((quantity, after), (expected, before));
         step(&good).0.unwrap();
     }
@@ -159,7 +160,7 @@ fn a_restored_trainer_continues_as_if_it_had_not_stopped() {
         }
         assert_eq!(files(&restored), files(&uninterrupted));
         assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
-        let published = [&restored, &uninterrupted].map(|trainer| trainer.snapshot(Contents::Average).published());
+        let published = [&restored, &uninterrupted].map(|trainer| trainer.published());
         assert_eq!(published[0].as_ref().unwrap(), published[1].as_ref().unwrap());
     }
 }
@@ -205,7 +206,7 @@ fn micro_batches_of_a_network_without_batch_norms_have_the_losses_and_gradients_
             let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
             let mut trainer = trainer(&architecture, settings);
             trainer.queue(&examples, &mut still).unwrap();
-            trainer.collect().unwrap().unwrap()
+            trainer.collect(&mut still).unwrap().unwrap()
         });
         let of = |losses: Losses| [losses.total, losses.consistency, losses.gradient_norm, losses.policy_entropy];
         for (split, joined) in of(split.losses).into_iter().zip(of(joined.losses)) {
@@ -222,7 +223,7 @@ fn importance_returns_value_errors_in_the_order_of_the_rows() {
     let errors = |micro_batch: usize| {
         let mut trainer = trainer(&architecture, TrainerSettings { micro_batch, ..settings() });
         trainer.queue(&Examples::Positions(batch.clone()), &mut still).unwrap();
-        trainer.collect().unwrap().unwrap().value_errors
+        trainer.collect(&mut still).unwrap().unwrap().value_errors
     };
     let whole = errors(0);
     assert_eq!((whole.len(), errors(3).len()), (7, 7));
@@ -245,7 +246,7 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
     let bad = TrainingBatch { legal: Vec::new(), ..batch(&architecture, 2, 1) };
     for examples in [Examples::Positions(bad), Examples::Unrolled(UnrolledBatch::default())] {
         assert!(trainer.queue(&examples, &mut still).is_err());
-        assert!(trainer.collect().is_none());
+        assert!(trainer.collect(&mut still).is_none());
     }
 }
 
@@ -270,7 +271,7 @@ fn unrolled_batches_that_do_not_fit_are_refused() {
     ] {
         let mut trainer = trainer(&muzero, TrainerSettings { consistency_loss_weight, ..settings() });
         assert_eq!(trainer.queue(&examples, &mut still).is_ok(), is_good);
-        assert_eq!(trainer.collect().is_some(), is_good);
+        assert_eq!(trainer.collect(&mut still).is_some(), is_good);
     }
 }
 
@@ -282,10 +283,7 @@ fn training_reduces_the_losses_of_an_unrolled_batch_of_any_length() {
             let learning_rate = 3e-3;
             let mut trainer = trainer(&architecture, TrainerSettings { learning_rate, ..settings() });
             let [two, three] = [2, 3].map(|steps| Examples::Unrolled(unrolled(&architecture, 16, steps, 3)));
-            let mut step = |examples: &Examples| {
-                trainer.queue(examples, &mut still).unwrap();
-                trainer.collect().unwrap().unwrap().losses.total
-            };
+            let mut step = |examples: &Examples| trainer.step(examples, &mut still).unwrap().total;
             let before = [step(&two), step(&three)];
             let after = (0..60).map(|_| [step(&two), step(&three)]).last().unwrap();
             assert!(after[0] < before[0] - 0.3 && after[1] < before[1] - 0.3, "{before:?} became {after:?}");
@@ -345,10 +343,7 @@ fn recomputed_activations_change_no_bit_of_a_checkpoint_of_any_model() {
         let trained = |recompute| {
             let settings = TrainerSettings { recompute, consistency_loss_weight, micro_batch: 5, ..settings() };
             let mut trainer = trainer(&architecture, settings);
-            let losses = [(); 3].map(|()| {
-                trainer.queue(&examples, &mut still).unwrap();
-                trainer.collect().unwrap().unwrap().losses
-            });
+            let losses = [(); 3].map(|()| trainer.step(&examples, &mut still).unwrap());
             (losses, files(&trainer))
         };
         let [kept, recomputed] = [Recompute::None, Recompute::Blocks].map(trained);

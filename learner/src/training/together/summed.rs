@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use collective::{Error, Memory, Numbers};
+use training::{Contributed, StepTimes, Trained};
 
 use super::{Prepared, Training};
 use crate::group::{CONTROL_NUMBERS, Control, Group};
 use crate::metrics;
-use crate::trainer::{Collected, Contributed, DeviceContribution, StepTimes};
+use crate::trainer::DeviceContribution;
 
 /// The sum over the members, in place of this member's contribution.
 pub(super) enum Summed {
@@ -53,7 +54,7 @@ impl Training {
     }
 
     /// Takes the step of the mean over `batches` batches.
-    pub(super) fn apply_mean(&mut self, summed: Summed, batches: usize) -> anyhow::Result<Collected> {
+    pub(super) fn apply_mean(&mut self, summed: Summed, batches: usize) -> Result<Trained, training::Error> {
         match summed {
             Summed::Host { mut contributed, sums } => {
                 contributed.contribution.set_mean(&sums, batches);

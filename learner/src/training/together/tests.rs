@@ -226,7 +226,7 @@ fn a_learner_of_another_network_is_refused_with_the_reason() {
     let Running { thread, drain, .. } = learners.start(1, "another network", 0);
     let error = thread.join().unwrap().unwrap_err().to_string();
     drain.start();
-    assert!(error.contains("learner.group: learner 0 refuses this one") && error.contains("run file"), "{error}");
+    assert!(error.contains("learner.group: learner 0 rejects this learner") && error.contains("run file"), "{error}");
     first.publishes_with(&first, 1);
     first.end();
 }

@@ -60,21 +60,21 @@ fn gradients_of_f16_do_not_depend_on_the_scale_and_are_nearer_to_float32_than_th
 #[test]
 fn a_gradient_that_overflows_skips_the_step_and_halves_the_scale_and_nothing_else_changes() {
     let mut trainer = trainer(f16());
-    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
     let scale = LossScale::MAX;
     set_scale(&mut trainer, scale);
-    let before = trainer.save().unwrap();
+    let before = trainer.files().unwrap();
     // Times the largest scale this loss exceeds float16 in every layer that feeds the heads.
     let examples: training::Examples = batch(&small(), 9, 2).into();
     let mut skipped = 0;
-    while let Err(error) = trainer.step(&examples) {
+    while let Err(error) = trainer.step_untimed(&examples) {
         let Error::Training(training::Error::Overflow { loss_scale, step }) = error else { panic!("{error}") };
         assert_eq!((loss_scale, step), (f64::from(scale) / 2.0_f64.powi(skipped), 2));
         skipped += 1;
         let halved = mixed(&trainer).loss_scale.unwrap();
         assert_eq!(halved, LossScale { factor: scale / 2.0_f32.powi(skipped), good_steps: 0 });
         set_scale(&mut trainer, scale);
-        assert!(trainer.save().unwrap() == before, "a skipped step changed more than the scale");
+        assert!(trainer.files().unwrap() == before, "a skipped step changed more than the scale");
         set_scale(&mut trainer, halved.factor);
     }
     assert!(skipped > 0, "nothing overflowed");
@@ -100,28 +100,28 @@ fn a_step_queued_behind_one_that_overflows_has_the_smaller_scale() {
 #[test]
 fn a_loss_that_is_not_finite_is_refused_in_f16_and_leaves_the_scale() {
     let mut trainer = trainer(f16());
-    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
-    let before = trainer.save().unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    let before = trainer.files().unwrap();
     let mut broken = batch(&small(), 9, 2);
     spoil_observations(&mut broken);
-    let refused = trainer.step(&broken.into()).unwrap_err();
+    let refused = trainer.step_untimed(&broken.into()).unwrap_err();
     assert!(matches!(refused, Error::Training(training::Error::NotFinite { .. })), "{refused}");
-    assert!(trainer.save().unwrap() == before);
+    assert!(trainer.files().unwrap() == before);
 }
 
 #[test]
 fn training_in_f16_goes_on_bit_for_bit_with_its_scale_after_a_restore() {
     goes_on_bit_for_bit_after_a_restore(&small(), f16());
     let mut trainer = trainer(f16());
-    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
     set_scale(&mut trainer, 512.0);
-    let files = trainer.save().unwrap();
+    let files = trainer.files().unwrap();
     let restored = Trainer::restore(&small(), f16(), Device::Cpu, &files).unwrap();
     assert_eq!(mixed(&restored).loss_scale, Some(LossScale { factor: 512.0, good_steps: 0 }));
     // float32 has no loss scale, and float16 starts with the initial one.
     let float32 = Trainer::restore(&small(), settings(), Device::Cpu, &files).unwrap();
     assert_eq!(mixed(&float32), MixedPrecision::default());
-    let again = Trainer::restore(&small(), f16(), Device::Cpu, &float32.save().unwrap()).unwrap();
+    let again = Trainer::restore(&small(), f16(), Device::Cpu, &float32.files().unwrap()).unwrap();
     assert_eq!(mixed(&again).loss_scale, Some(LossScale::new()));
 }
 
@@ -136,7 +136,7 @@ fn layer_errors(network: Network, settings: TrainerSettings, batch: &TrainingBat
 }
 
 #[test]
-#[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
+#[expect(clippy::disallowed_macros, reason = "the figures of docs/kernels.md")]
 fn healthy_networks_have_no_layer_that_loses_too_much() {
     let wide = Architecture { channels: 64, blocks: 4, height: 6, width: 7, ..small() };
     let of_cells = of_positions().into_iter().chain([attentive()]).chain(pooled());
@@ -168,11 +168,11 @@ fn planted() -> Network {
 fn planted_layers_are_found_alone_and_named_and_computed_in_float32_from_then_on() {
     let examples: training::Examples = batch(&small(), 32, 3).into();
     let mut trainer = Trainer::new(planted(), adaptive(Precision::Bf16)).unwrap();
-    trainer.step(&examples).unwrap();
+    trainer.step_untimed(&examples).unwrap();
     let names: Vec<&str> = trainer.float32_layers().keys().map(String::as_str).collect();
     assert_eq!(names, ["policy", "value"], "{:?}", trainer.float32_layers());
     assert!(trainer.float32_layers().values().all(|&error| error > GRADIENT_ERROR_MAX));
-    let files = trainer.save().unwrap();
+    let files = trainer.files().unwrap();
     let restored = Trainer::restore(&small(), adaptive(Precision::Bf16), Device::Cpu, &files).unwrap();
     assert_eq!(restored.float32_layers(), trainer.float32_layers());
     // Without adaptive precision the configured one is used.
@@ -236,9 +236,10 @@ fn networks_of_every_kind_of_layer_train_with_any_of_them_in_float32() {
         let loss = |layers: &[String]| {
             let mut trainer = Trainer::new(seasoned(&architecture, 65), settings.clone()).unwrap();
             trainer.lowered = trainer.network.lowered(Precision::Bf16, layers.iter().cloned().collect()).unwrap();
-            trainer.step(&examples).unwrap().total
+            trainer.step_untimed(&examples).unwrap().total
         };
-        let exact = Trainer::new(seasoned(&architecture, 65), self::settings()).unwrap().step(&examples).unwrap().total;
+        let exact =
+            Trainer::new(seasoned(&architecture, 65), self::settings()).unwrap().step_untimed(&examples).unwrap().total;
         // With all layers in float32 nothing is rounded.
         assert!((loss(&names) - exact).abs() < 1e-5 * exact, "{} instead of {exact}", loss(&names));
         for layer in &names {

@@ -1,9 +1,8 @@
 use training::checkpoint::State;
-use training::{Contents, Contributed, Decay, Examples, Optimiser, TrainerSettings, TrainingBatch};
+use training::{Contributed, Decay, Examples, Optimiser, Trainer as _, TrainerSettings, TrainingBatch};
 use weights::{Architecture, Model};
 
-use super::Trainer;
-use crate::Error;
+use super::{Trainer, still};
 use crate::reference::reference;
 use crate::tests::networks::{batch, complete, plain, unrolled};
 
@@ -11,13 +10,8 @@ fn settings() -> TrainerSettings {
     TrainerSettings { warm_up_steps: 0, decay: Decay::Constant, ..TrainerSettings::default() }
 }
 
-fn still() -> std::time::Instant {
-    #[expect(clippy::disallowed_methods, reason = "some instant")]
-    std::time::Instant::now()
-}
-
 fn state(trainer: &Trainer, settings: &TrainerSettings) -> State {
-    let files = trainer.snapshot(Contents::All).files().unwrap();
+    let files = trainer.files().unwrap();
     State::read(trainer.model.layout(), settings.optimiser, settings.moments, &files).unwrap()
 }
 
@@ -82,8 +76,7 @@ fn learners_with_batches_of_b_step_as_one_that_accumulates_micro_batches_of_b() 
             for step in 0..3 {
                 let batches: Vec<_> =
                     (0..LEARNERS).map(|rank| positions(&architecture, EACH, 10 * step + rank as u64)).collect();
-                one.queue(&Examples::Positions(joined(&batches)), &mut still).unwrap();
-                let alone = one.collect().unwrap().unwrap().losses;
+                let alone = one.step(&Examples::Positions(joined(&batches)), &mut still).unwrap();
                 assert_eq!(one.micro_batches(), LEARNERS);
                 let examples: Vec<_> = batches.into_iter().map(Examples::Positions).collect();
                 let means = reduced(&mut learners, &examples);
@@ -155,8 +148,7 @@ fn a_batch_that_is_contributed_changes_nothing_and_one_alone_is_an_ordinary_step
         let sum = contributed.contribution.numbers().to_vec();
         contributed.contribution.set_mean(&sum, 1);
         alone.apply(contributed, &mut still).unwrap();
-        queued.queue(&examples, &mut still).unwrap();
-        queued.collect().unwrap().unwrap();
+        queued.step(&examples, &mut still).unwrap();
         assert_eq!(state(&alone, &settings()), state(&queued, &settings()));
     }
 }
@@ -173,7 +165,7 @@ fn a_batch_of_one_learner_that_is_not_finite_is_refused_by_all_and_changes_nothi
     for mean in reduced(&mut learners, &[good, bad].map(Examples::Positions)) {
         for learner in &mut learners {
             let error = learner.apply(mean.clone(), &mut still).unwrap_err();
-            let Error::Training(training::Error::NotFinite { quantity, step: 1 }) = error else { panic!("{error}") };
+            let training::Error::NotFinite { quantity, step: 1 } = error else { panic!("{error}") };
             assert_eq!((quantity, state(learner, &settings())), ("value loss", before.clone()));
         }
     }
