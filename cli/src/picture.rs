@@ -1,5 +1,5 @@
-//! Draws the picture of a run: accuracy on solved positions, training and validation losses, and Elo, each against
-//! time. In games with rewards: mean return, losses and episode length.
+//! Draws the picture of a run: accuracy and value error on solved positions, training and validation losses, and Elo,
+//! each against time. In games with rewards: mean return, losses and episode length.
 
 use std::path::Path;
 
@@ -16,6 +16,8 @@ use crate::screen::number;
 const SIZE: (u32, u32) = (1200, 680);
 /// Right edge in pixels of the left panel, the largest and most important one.
 const LEFT_WIDTH: u32 = 640;
+/// Height in pixels of the accuracy panel above the value error.
+const ACCURACY_HEIGHT: u32 = 420;
 /// Width in pixels of the labels at the right of the lines.
 const NAMES_WIDTH: u32 = 128;
 /// Readings on either side over which losses are averaged, because single batches are noisy.
@@ -95,7 +97,14 @@ fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow:
         (elo(readings), None)
     };
     let right = right.split_evenly((1 + usize::from(below.is_some()), 1));
-    strength.draw(root, &left, minutes)?;
+    let errors = value_error(readings);
+    if errors.lines.iter().all(|line| line.points.is_empty()) {
+        strength.draw(root, &left, minutes)?;
+    } else {
+        let (upper, lower) = left.split_vertically(ACCURACY_HEIGHT);
+        strength.draw(root, &upper, minutes)?;
+        errors.draw(root, &lower, minutes)?;
+    }
     losses(readings).draw(root, &right[0], minutes)?;
     below.map_or(Ok(()), |below| below.draw(root, &right[1], minutes))
 }
@@ -123,18 +132,28 @@ fn lengths(readings: &[RunMetrics]) -> Panel<'static> {
     Panel { caption, range: None, lines, interval: Vec::new(), value: |value| number(Some(value)) }
 }
 
+/// Returns a line of a measure over all solved positions, times `scale`.
+fn solved(readings: &[RunMetrics], name: &str, weight: Weight, [search, measure]: [&str; 2], scale: f64) -> Line {
+    let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|value| scale * value)));
+    Line { name: name.to_owned(), colour: if search == "raw" { ORANGE } else { BLUE }, weight, points }
+}
+
+fn value_error(readings: &[RunMetrics]) -> Panel<'static> {
+    let line = |name, search| solved(readings, name, Weight::Main, [search, "value_error"], 1.0);
+    let lines = vec![line("with search", "search"), line("raw value", "raw")];
+    let caption = "Solved positions: mean distance of the value from the outcome (0 to 2)";
+    Panel { caption, range: None, lines, interval: Vec::new(), value: |error| format!("{error:.2}") }
+}
+
 fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
-    let line = |name: &str, colour, weight, search: &'static str, measure: &'static str| {
-        let points = measured(points(readings, |r| r.accuracy_of(search, measure).map(|share| 100.0 * share)));
-        Line { name: name.to_owned(), colour, weight, points }
-    };
+    let line = |name, weight, search, measure| solved(readings, name, weight, [search, measure], 100.0);
     // Share of distinct positions among the samples; if it is low, accuracy soon stops growing.
     let distinct = measured(points(readings, |r| r.distinct.get("overall").map(|share| 100.0 * share)));
     let lines = vec![
-        line("with search", BLUE, Weight::Main, "search", "preserving"),
-        line("raw policy", ORANGE, Weight::Main, "raw", "preserving"),
-        line("best, search", BLUE, Weight::Side, "search", "optimal"),
-        line("best, raw", ORANGE, Weight::Side, "raw", "optimal"),
+        line("with search", Weight::Main, "search", "preserving"),
+        line("raw policy", Weight::Main, "raw", "preserving"),
+        line("best, search", Weight::Side, "search", "optimal"),
+        line("best, raw", Weight::Side, "raw", "optimal"),
         Line { name: "distinct".to_owned(), colour: GREEN, weight: Weight::Side, points: distinct },
     ];
     let caption = "Solved positions: % of moves that keep the outcome (thin: that are best)";
@@ -345,6 +364,7 @@ mod tests {
             (r.elo, r.elo_low, r.elo_high) = (Some(900.0 * t), Some(900.0 * t - 80.0), Some(900.0 * t + 80.0));
             r.accuracy.insert("raw/preserving/overall".to_owned(), 0.4 + 0.4 * t);
             r.accuracy.insert("search/preserving/overall".to_owned(), 0.5 + 0.45 * t);
+            r.accuracy.insert("raw/value_error/overall".to_owned(), 0.8 - 0.3 * t);
             r.opponents.insert("playouts-50".to_owned(), 350.0);
             r
         };
@@ -361,7 +381,15 @@ mod tests {
     #[test]
     fn every_line_is_named_with_its_last_value() {
         let text = drawn(&run());
-        for name in ["95 % with search", "80 % raw policy", "1.53 total", "900 weights", "350 playouts-50", "minutes"] {
+        for name in [
+            "95 % with search",
+            "80 % raw policy",
+            "0.50 raw value",
+            "1.53 total",
+            "900 weights",
+            "350 playouts-50",
+            "minutes",
+        ] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
     }
