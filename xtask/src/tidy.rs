@@ -11,6 +11,7 @@ mod links;
 mod metrics;
 mod promises;
 pub(crate) mod rust;
+mod subjects;
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +55,7 @@ pub(crate) struct Source {
 /// A rule is violated, or the tree cannot be read.
 pub fn run(root: &Path) -> Result<()> {
     println!("{}", Counts::new(&sources(root)?));
-    workspace::report(&violations(root)?, "places are untidy")
+    workspace::report(&violations(root)?, "violations of the style rules")
 }
 
 /// Returns the violations of the rules, one sentence each, starting with the place.
@@ -83,6 +84,7 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     found.extend(metrics::unlisted(&sources));
     found.extend(dashboards::defects(&sources));
     found.extend(dependencies::unused(&sources));
+    found.extend(subjects::unfit(root));
     Ok(found)
 }
 
@@ -125,7 +127,7 @@ fn empty_name(source: &Source) -> Option<String> {
     let code = ["rs", "py", "sh", "proto"].iter().any(|extension| has_extension(&source.path, extension));
     let empty = |part: &str| EMPTY_NAMES.contains(&part.split('.').next().unwrap_or(part));
     let part = source.path.split('/').find(|part| empty(part)).filter(|_| code)?;
-    Some(format!("{}: `{part}` does not describe its content: find the noun", source.path))
+    Some(format!("{}: `{part}` does not describe the content; find the noun", source.path))
 }
 
 /// Finds paths that exist on one machine only.
@@ -136,7 +138,7 @@ fn machine_paths(source: &Source) -> Vec<String> {
     let names_one = |line: &str| {
         folders.iter().any(|folder| line.match_indices(folder.as_str()).any(|(at, _)| is_start(&line[..at])))
     };
-    lines_where(source, names_one).map(|place| format!("{place}: a path of one machine")).collect()
+    lines_where(source, names_one).map(|place| format!("{place}: a path on one machine")).collect()
 }
 
 fn generated(source: &Source) -> Option<String> {
@@ -144,7 +146,7 @@ fn generated(source: &Source) -> Option<String> {
     let head = source.text.lines().take(5).collect::<Vec<_>>().join("\n");
     let name = [".pb.rs", "_pb2.py", "_pb2_grpc.py"].iter().any(|end| source.path.ends_with(end));
     (name || marks.iter().any(|mark| head.contains(mark)))
-        .then(|| format!("{}: generated code is made by the build, not kept", source.path))
+        .then(|| format!("{}: generated code must not be committed", source.path))
 }
 
 /// Finds marks of unfinished work that name no issue.
@@ -156,7 +158,7 @@ fn marks_without_issue(source: &Source) -> Vec<String> {
         comment.split(|c: char| !c.is_alphanumeric() && c != '#' && c != '(').any(is_mark)
     };
     let places = lines_where(source, is_left_over);
-    places.map(|place| format!("{place}: a mark of unfinished work names its issue: `(#12)`")).collect()
+    places.map(|place| format!("{place}: a mark of unfinished work must name an issue: `(#12)`")).collect()
 }
 
 /// Finds comments wider than the code; rows of tables cannot be wrapped.
@@ -173,7 +175,7 @@ fn too_long(source: &Source) -> Option<String> {
     let lines = source.text.lines().count() - inline_test_lines(source);
     match (lines > LINES_MAX, LONG_FILES.contains(&source.path.as_str())) {
         (true, false) => Some(format!("{}: {lines} lines are more than {LINES_MAX}: two subjects?", source.path)),
-        (false, true) => Some(format!("{}: is listed as long and is not", source.path)),
+        (false, true) => Some(format!("{}: is listed as long but is not", source.path)),
         _ => None,
     }
 }
@@ -183,12 +185,12 @@ fn misplaced_tests(source: &Source) -> Option<String> {
     let in_own_file = source.path.ends_with("/tests.rs") && !source.text.lines().any(|line| line.starts_with("mod "));
     let lines = source.text.lines().count();
     if in_own_file && lines <= INLINE_TEST_LINES_MAX {
-        return Some(format!("{}: tests of up to {INLINE_TEST_LINES_MAX} lines stand inline", source.path));
+        return Some(format!("{}: tests of up to {INLINE_TEST_LINES_MAX} lines belong inline", source.path));
     }
     let inline = inline_test_lines(source);
     // In a separate file, the tests have two lines and one level of indentation less.
     (inline > INLINE_TEST_LINES_MAX + INLINE_TEST_LINES_MAX / 5)
-        .then(|| format!("{}: {inline} lines of tests sit in a file of their own, `tests.rs`", source.path))
+        .then(|| format!("{}: {inline} lines of tests belong in a separate file, `tests.rs`", source.path))
 }
 
 /// Counts the lines of an inline module of tests.
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn paths_of_one_machine_are_named_by_line() {
         let text = format!("fine\nsee {}name/x\nhttps://site/{}x", concat!("/ho", "me/"), concat!("ro", "ot/"));
-        assert_eq!(machine_paths(&source("a.md", &text)), ["a.md:2: a path of one machine"]);
+        assert_eq!(machine_paths(&source("a.md", &text)), ["a.md:2: a path on one machine"]);
     }
 
     #[test]
@@ -283,7 +285,7 @@ mod tests {
         let document = source("docs/page.md", text);
         assert_eq!(
             links::broken(root.path(), &document),
-            ["docs/page.md:1: `lost.md` leads nowhere", "docs/page.md:1: `#lost` names a heading that is not there"]
+            ["docs/page.md:1: `lost.md` is a broken link", "docs/page.md:1: `#lost` names a missing heading"]
         );
         assert_eq!(links::broken(root.path(), &source("x.md", "```\n[a](lost.md)\n```")).len(), 0);
     }

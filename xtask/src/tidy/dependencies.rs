@@ -14,7 +14,7 @@ pub(super) fn unused(sources: &[Source]) -> Vec<String> {
         let code = code(sources, |path| owner(path) == Some(folder));
         for (number, name) in dependencies(&manifest.text) {
             if !code.iter().any(|text| names_crate(text, &name.replace('-', "_"))) {
-                found.push(format!("{}:{number}: `{name}` is a dependency that no code names", manifest.path));
+                found.push(format!("{}:{number}: `{name}` is an unused dependency", manifest.path));
             }
         }
     }
@@ -111,8 +111,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "a/Cargo.toml:6: `arc-swap` is a dependency that no code names",
-                "a/Cargo.toml:10: `proptest` is a dependency that no code names"
+                "a/Cargo.toml:6: `arc-swap` is an unused dependency",
+                "a/Cargo.toml:10: `proptest` is an unused dependency"
             ]
         );
     }

@@ -16,9 +16,9 @@ pub(super) fn broken(root: &Path, document: &Source) -> Vec<String> {
         let path = root.join(&document.path);
         let path = if file.is_empty() { path } else { path.with_file_name(file) };
         if !path.exists() {
-            found.push(format!("{}:{number}: `{target}` leads nowhere", document.path));
+            found.push(format!("{}:{number}: `{target}` is a broken link", document.path));
         } else if !heading.is_empty() && has_no_heading(&path, heading) {
-            found.push(format!("{}:{number}: `{target}` names a heading that is not there", document.path));
+            found.push(format!("{}:{number}: `{target}` names a missing heading", document.path));
         }
     }
     found
