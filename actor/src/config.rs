@@ -353,13 +353,13 @@ impl ActorSection {
         let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
         match (self.kernel, self.simulated_delay_us) {
             (Kernel::Network(_), 0) => Ok(()),
-            (Kernel::Network(_), _) => invalid(format!("is set, and actor.kernel is not `{NAME}`")),
+            (Kernel::Network(_), _) => invalid(format!("is set, but actor.kernel is not `{NAME}`")),
             (Kernel::Simulated, _) if !self.inference.is_empty() => {
-                Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, and actor.inference names a server")))
+                Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, but actor.inference names a server")))
             }
             (Kernel::Simulated, 1..=SIMULATED_DELAY_US_MAX) => Ok(()),
             (Kernel::Simulated, _) => {
-                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} where actor.kernel is `{NAME}`"))
+                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} if actor.kernel is `{NAME}`"))
             }
         }
     }

@@ -89,7 +89,7 @@ impl<G: Game> Reanalyst<G> {
             Ok(None) => self.around.weights.mark_changed(),
             Err(error) => {
                 let (version, error) = (published.manifest.version, service::chain(&error));
-                tracing::error!(%version, error, "the weights cannot be used; reanalysis goes on without them");
+                tracing::error!(%version, error, "cannot use weights; reanalysis continues with the previous version");
             }
         }
     }
@@ -116,13 +116,13 @@ impl<G: Game> Reanalyst<G> {
         metrics::evaluator_failed();
         match error {
             Error::NotFinite { weights_version } => {
-                tracing::error!(weights_version, "the weights answer NaN; reanalysis waits for the next version");
+                tracing::error!(weights_version, "network output is not finite; reanalysis waits for the next version");
                 self.network = None;
                 Ok(())
             }
             Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
-                tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
+                tracing::warn!(reason, failures = self.failures, "evaluator failed; retrying");
                 self.around.idle(async { tokio::time::sleep(RETRY_INTERVAL).await });
                 Ok(())
             }
@@ -150,7 +150,7 @@ impl<G: Game> Reanalyst<G> {
             Ok(()) => drop(self.under_way.insert(id, (reviser, revision))),
             Err(error) => {
                 metrics::reanalysis_refused("unusable", 1);
-                tracing::warn!(%id, %error, "a stored trajectory cannot be searched again");
+                tracing::warn!(%id, %error, "cannot search a stored trajectory again");
             }
         }
     }

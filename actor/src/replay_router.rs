@@ -108,7 +108,7 @@ impl ReplayRouter {
 
     fn next_epoch(&self, server: &Server, highest: u64) -> Option<u64> {
         let failed = |error: &anyhow::Error| {
-            tracing::error!(error = service::chain(error), server = &*server.id, "no new epoch for a replay server");
+            tracing::error!(error = service::chain(error), server = &*server.id, "cannot store a new epoch");
         };
         self.state_dir.next_epoch(highest).inspect_err(failed).ok()
     }
@@ -143,7 +143,7 @@ impl ReplayRouter {
             // The new writer has capacity, since the limits are equal.
             let trajectory = trajectory.with_id(fresh.next);
             if let Err(error) = fresh.writer.insert(trajectory).await {
-                tracing::error!(%error, "a trajectory cannot be sent and is dropped");
+                tracing::error!(%error, "cannot send a trajectory; dropping it");
             }
             fresh.next.sequence += 1;
         }
@@ -176,7 +176,7 @@ impl ReplayRouter {
         link.next.sequence += 1;
         self.numbered += 1;
         if let Err(error) = taken {
-            tracing::error!(%error, "a trajectory cannot be sent and is dropped");
+            tracing::error!(%error, "cannot send a trajectory; dropping it");
         }
     }
 
@@ -254,7 +254,7 @@ impl Links for ReplayRouter {
 /// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid
 /// episode.
 pub(crate) fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
-    let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
+    let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "episode is not a valid trajectory; dropping it");
     episode.trajectory(id, game).inspect_err(invalid).ok()
 }
 

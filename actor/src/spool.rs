@@ -79,7 +79,7 @@ pub fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
     let (mut pending, mut faults) = (Vec::new(), Vec::new());
     // The first bytes are not compared, so that a flipped bit in them loses nothing. Older versions wrote JSON.
     let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {
-        faults.push((1, "the file is no spool of this version".to_owned()));
+        faults.push((1, "not a spool of this version".to_owned()));
         return (pending, faults);
     };
     for number in 1.. {
@@ -87,7 +87,7 @@ pub fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
             break;
         }
         let Some((record, behind)) = split_record(rest) else {
-            faults.push((number, format!("the last {} bytes are cut short or damaged", rest.len())));
+            faults.push((number, format!("the last {} bytes are truncated or damaged", rest.len())));
             break;
         };
         rest = behind;
@@ -110,9 +110,9 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn record_of(record: &[u8]) -> Result<PendingUpload, String> {
-    let (checksum, content) = record.split_first_chunk().ok_or("it is cut short")?;
+    let (checksum, content) = record.split_first_chunk().ok_or("truncated")?;
     if *checksum != crc32c::crc32c(content).to_le_bytes() {
-        return Err("it does not match its checksum".to_owned());
+        return Err("wrong checksum".to_owned());
     }
     let mut rest = content;
     let mut word = || take(&mut rest).map(u64::from_le_bytes);
@@ -144,14 +144,14 @@ fn content(PendingUpload { trajectory, to }: &PendingUpload) -> Vec<u8> {
 }
 
 fn take<const BYTES: usize>(rest: &mut &[u8]) -> Result<[u8; BYTES], String> {
-    let (&taken, behind) = rest.split_first_chunk().ok_or("it is cut short")?;
+    let (&taken, behind) = rest.split_first_chunk().ok_or("truncated")?;
     *rest = behind;
     Ok(taken)
 }
 
 fn take_name(rest: &mut &[u8]) -> Result<String, String> {
     let length = u16::from_le_bytes(take(rest)?);
-    let (name, behind) = rest.split_at_checked(length.into()).ok_or("it is cut short")?;
+    let (name, behind) = rest.split_at_checked(length.into()).ok_or("truncated")?;
     *rest = behind;
     String::from_utf8(name.to_vec()).map_err(|error| error.to_string())
 }
@@ -203,7 +203,7 @@ mod tests {
         bytes[MAGIC.len() + 2 * LENGTH_BYTES + 9] ^= 1;
         let (kept, faults) = decode(&bytes);
         assert_eq!(kept, trajectories[1..]);
-        assert_eq!(faults, [(1, "it does not match its checksum".to_owned())]);
+        assert_eq!(faults, [(1, "wrong checksum".to_owned())]);
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
     fn a_spool_of_an_older_version_is_refused_in_words() {
         let (pending, faults) = decode(b"{\"actor\":7,\"epoch\":2}\n");
         assert_eq!((pending.len(), faults.len()), (0, 1));
-        assert!(faults[0].1.contains("no spool of this version"), "{faults:?}");
+        assert!(faults[0].1.contains("not a spool of this version"), "{faults:?}");
     }
 
     /// Describes the content of a spool, as text.

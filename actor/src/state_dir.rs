@@ -42,7 +42,7 @@ impl ActorStateDir {
                 return Ok((actor, state_dir));
             }
         }
-        anyhow::bail!("find an id that no actor in {} has", run.display())
+        anyhow::bail!("no unused actor id found in {}", run.display())
     }
 
     pub(crate) fn open(run: &Path, actor: u64) -> anyhow::Result<Self> {
@@ -61,7 +61,7 @@ impl ActorStateDir {
         let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
         let number = last.as_deref().and_then(number_in);
         if last.is_some() && number.is_none() {
-            tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
+            tracing::warn!(path = %path.display(), "cannot read the last epoch; using the time as the next epoch");
         }
         // `RandomState` is seeded with the system's entropy; the cast keeps half of the bits.
         let gap = RandomState::new().hash_one(highest) as u32;
@@ -97,7 +97,7 @@ impl ActorStateDir {
             let kept = self.keep_damaged(&text)?;
             for (record, fault) in faults {
                 let (path, kept) = (path.display(), kept.display());
-                tracing::warn!(%path, %kept, record, fault, "a spooled trajectory cannot be read and is left out");
+                tracing::warn!(%path, %kept, record, fault, "cannot read a spooled trajectory; skipping it");
             }
         }
         Ok(pending)

@@ -81,7 +81,7 @@ impl Uploader {
         metrics::uploads(&router.stats());
         let (late, trajectories) = router.close(left, deadline).await;
         let mut unacknowledged = spooled.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "uploading the spool failed");
+            tracing::error!(%error, "cannot upload the spool");
             state_dir.read_spool().unwrap_or_default()
         });
         unacknowledged.extend(late);
@@ -100,7 +100,7 @@ impl Uploader {
         tracing::info!(
             trajectories,
             spooled = unacknowledged.len(),
-            "uploaded; what is spooled was not acknowledged and is sent again at the next start"
+            "upload finished; unacknowledged trajectories are spooled and sent again at the next start"
         );
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Spool {
             if game == self.writer.game && id.actor == self.writer.actor {
                 destinations.entry(to).or_default().entry(id.epoch).or_default().push(trajectory);
             } else {
-                tracing::warn!(%id, game, "a spooled trajectory is of another actor or game and stays in the spool");
+                tracing::warn!(%id, game, "spooled trajectory of another actor or game; keeping it in the spool");
                 kept.push(PendingUpload { trajectory, to });
             }
         }
@@ -191,7 +191,7 @@ impl Spool {
             && let Err(error) = state_dir.write_spool(&[])
         {
             let error = service::chain(&error);
-            tracing::warn!(error, "the spool is uploaded but cannot be removed; it will be sent again and count once");
+            tracing::warn!(error, "cannot remove the uploaded spool; it is sent again, and counted once");
         }
         kept
     }
@@ -232,10 +232,7 @@ impl Spool {
                 return found;
             }
             if !std::mem::replace(&mut warned, true) {
-                tracing::warn!(
-                    ?destination,
-                    "the replay server that spooled trajectories are destined for is not there"
-                );
+                tracing::warn!(?destination, "waiting for the replay server of spooled trajectories");
             }
             tokio::select! {
                 () = self.drain.wait() => return None,
@@ -289,7 +286,7 @@ async fn insert(writer: &Writer, trajectory: Trajectory, deadline: impl Future<O
         biased;
         taken = writer.insert(trajectory.clone()) => {
             if let Err(error) = taken {
-                tracing::error!(%error, "a trajectory cannot be sent and is dropped");
+                tracing::error!(%error, "cannot send a trajectory; dropping it");
             }
             None
         }

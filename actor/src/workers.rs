@@ -330,7 +330,7 @@ impl<G: Game> Worker<G> {
                 break;
             }
             if let Some(simulations) = self.budget.revise() {
-                tracing::debug!(simulations, "full searches change their depth");
+                tracing::debug!(simulations, "number of simulations of full searches changed");
                 self.play.search_fully_with(simulations);
                 metrics::full_simulations(simulations);
             }
@@ -377,15 +377,15 @@ impl<G: Game> Worker<G> {
         metrics::evaluator_failed();
         match error {
             inference::Error::NotFinite { weights_version } => {
-                tracing::error!(weights_version, "the weights answer NaN; self-play waits for the next version");
-                metrics::weights_refused(weights_version, "the network answers NaN");
-                self.around.readiness.not_ready(format!("weights version {weights_version} answers NaN"));
+                tracing::error!(weights_version, "network output is not finite; self-play waits for the next version");
+                metrics::weights_refused(weights_version, "network output is not finite");
+                self.around.readiness.not_ready(format!("output of weights version {weights_version} is not finite"));
                 self.play.unload();
                 Ok(())
             }
             inference::Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
-                tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
+                tracing::warn!(reason, failures = self.failures, "evaluator failed; retrying");
                 self.around.wait("evaluator", async { tokio::time::sleep(RETRY_INTERVAL).await });
                 Ok(())
             }
@@ -413,7 +413,7 @@ impl<G: Game> Worker<G> {
             Err(error) => {
                 let error = service::chain(&error);
                 metrics::weights_refused(version.0, &error);
-                tracing::error!(%version, error, "the weights cannot be used; self-play goes on without them");
+                tracing::error!(%version, error, "cannot use weights; self-play continues with the previous version");
                 return Ok(());
             }
         };
@@ -421,13 +421,13 @@ impl<G: Game> Worker<G> {
         if matches!(network, Network::Latent(_)) {
             self.around.announced.call_once(|| {
                 tracing::info!(
-                    "the weights are of a MuZero network, which searches latent states: search.solver, \
-                     selfplay.subtree_reuse, selfplay.symmetry_reuse and actor.cache_positions have no effect"
+                    "MuZero network: search.solver, selfplay.subtree_reuse, selfplay.symmetry_reuse and \
+                     actor.cache_positions have no effect on the search of latent states"
                 );
             });
         }
         if let Loaded::Replaced { dropped } = self.play.load(network) {
-            tracing::warn!(%version, dropped, "the weights are of another kind of network: all episodes begin again");
+            tracing::warn!(%version, dropped, "weights of another kind of network; restarting all episodes");
             metrics::unfinished(dropped);
             self.traces = Traces::new(self.play.slots());
         }
@@ -530,7 +530,7 @@ impl Pinning {
         match cpus::allowed() {
             Ok(cpus) => Self { cpus, has_warned: AtomicBool::new(false) },
             Err(error) => {
-                tracing::warn!(%error, "self-play threads run anywhere (actor.pin_threads)");
+                tracing::warn!(%error, "cannot pin self-play threads (actor.pin_threads)");
                 Self::default()
             }
         }
@@ -540,9 +540,9 @@ impl Pinning {
     fn pin(&self, thread: usize) {
         let Some(cpu) = thread.checked_rem(self.cpus.len()).and_then(|index| self.cpus.get(index)) else { return };
         match cpu.pin() {
-            Ok(()) => tracing::debug!(thread, %cpu, "a self-play thread stays on its cpu"),
+            Ok(()) => tracing::debug!(thread, %cpu, "self-play thread pinned"),
             Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%cpu, %error, "self-play threads run anywhere (actor.pin_threads)");
+                tracing::warn!(%cpu, %error, "cannot pin self-play threads (actor.pin_threads)");
             }
             Err(_) => {}
         }

@@ -201,7 +201,7 @@ impl Config {
         }
         let gate = gate(&arena)?;
         if gate.is_some() && game.rules().spec().scoring == Scoring::Rewards {
-            let reason = format!("{} is scored by its rewards and has no rated games", self.run.game);
+            let reason = format!("{} is scored by rewards and has no rated games", self.run.game);
             return Err(ConfigError::invalid("arena.gate", reason));
         }
         let environment = match game {
@@ -315,7 +315,7 @@ mod tests {
             config.run.game = "catch".into();
             config.arena.gate = GateKind::Elo;
         });
-        assert_eq!(rewards, "arena.gate: catch is scored by its rewards and has no rated games");
+        assert_eq!(rewards, "arena.gate: catch is scored by rewards and has no rated games");
         for discount in [0.0, 1.5, f32::NAN] {
             assert!(refusal(|config| config.run.discount = discount).starts_with("run.discount: must be above 0"));
         }

@@ -21,10 +21,10 @@ pub const FILE: &str = "gate.json";
 /// The file cannot be read or is damaged.
 pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
     let file = path.display();
-    let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+    let text = if_exists(std::fs::read(path)).with_context(|| format!("read {file}"))?;
     let document = text.map(|text| serde_json::from_slice::<Document>(&text)).transpose();
     let document = document
-        .with_context(|| format!("{file} does not name an accepted version; remove it to accept the newest one"))?;
+        .with_context(|| format!("{file} names no accepted version; remove the file to accept the latest version"))?;
     Ok(document.map(|document| document.accepted))
 }
 
@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(again.accepted(), None);
         std::fs::write(&path, "{}").unwrap();
         let error = format!("{:#}", Gate::open(sprt(), &path).unwrap_err());
-        assert!(error.contains("gate.json does not name an accepted version"), "{error}");
+        assert!(error.contains("gate.json names no accepted version"), "{error}");
     }
 }

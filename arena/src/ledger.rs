@@ -78,19 +78,19 @@ impl Ledger {
     /// The file cannot be read, is damaged, or belongs to another run or release; such a file is never overwritten.
     pub fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
         let file = path.display();
-        let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+        let text = if_exists(std::fs::read(path)).with_context(|| format!("read {file}"))?;
         let Some(text) = text else { return Ok(Self::new(game)) };
         let Document { format, game: found, ratings: _, results } = serde_json::from_slice(&text)
-            .with_context(|| format!("{file} is not a file of ratings; move it away to start again"))?;
+            .with_context(|| format!("{file} is not a ratings file; move it away to start over"))?;
         let check = |holds: bool, got: String, expected: String| {
-            anyhow::ensure!(holds, "{file} holds {got}, this run needs {expected}; move it away to start again");
+            anyhow::ensure!(holds, "{file} holds {got}, this run needs {expected}; move it away to start over");
             Ok(())
         };
-        check(format == FORMAT, format!("form {format}"), format!("form {FORMAT}"))?;
+        check(format == FORMAT, format!("format {format}"), format!("format {FORMAT}"))?;
         check(found == game, format!("games of {found}"), format!("games of {game}"))?;
         let mut ledger = Self::new(game);
         for ResultLine { a, b, pairs, repeated } in results {
-            check(a != b, format!("games of {a} against itself"), "games between two".to_owned())?;
+            check(a != b, format!("games of {a} against itself"), "games between two players".to_owned())?;
             // A duplicate line, which only an edit can produce, counts twice.
             ledger.add(a, b, Results { tally: pairs, repeated });
         }
@@ -451,8 +451,8 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("ratings.json");
         for (text, reason) in [
-            ("{", "is not a file of ratings; move it away"),
-            (r#"{"format":1,"game":"connect_four","ratings":[],"results":[]}"#, "holds form 1, this run needs form 2"),
+            ("{", "is not a ratings file; move it away"),
+            (r#"{"format":1,"game":"connect_four","ratings":[],"results":[]}"#, "holds format 1, this run needs"),
             (r#"{"format":2,"game":"hex-5","ratings":[],"results":[]}"#, "holds games of hex-5"),
             (
                 r#"{"format":2,"game":"connect_four","ratings":[],"results":[{"a":"v1","b":"v1","pairs":[1,0,0,0,0]}]}"#,
@@ -460,7 +460,7 @@ mod tests {
             ),
             (
                 r#"{"format":2,"game":"connect_four","ratings":[],"results":[{"a":"you","b":"v1","pairs":[1,0,0,0,0]}]}"#,
-                "is not a file of ratings",
+                "is not a ratings file",
             ),
         ] {
             let error = refusal(&path, text);

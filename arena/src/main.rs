@@ -1,6 +1,6 @@
 //! The program `arena`: `arena --config runs/NAME/config.toml`.
 
 fn main() -> std::process::ExitCode {
-    let about = "Measures the strength of a run's weights: solved positions, rated games, Elo";
+    let about = "Measure the strength of weights: solved positions, rated games, Elo";
     service::run("arena", about, games::preset, arena::run)
 }

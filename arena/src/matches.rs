@@ -36,7 +36,7 @@ pub struct Opening<P> {
 
 /// The failure of a participant during a match.
 #[derive(Debug, thiserror::Error)]
-#[error("contestant {contestant} cannot choose")]
+#[error("contestant {contestant} cannot choose a move")]
 pub struct Error {
     /// Index of the participant: 0 or 1.
     pub contestant: usize,
@@ -71,7 +71,7 @@ pub fn openings<G: Game>(
             if usize::from(plies_max) < game.spec().max_plies {
                 plies_max += 1;
             } else {
-                tracing::warn!(openings = openings.len(), "the game has no more openings: they are repeated");
+                tracing::warn!(openings = openings.len(), "too few openings; repeating them");
                 seen.clear();
             }
         }

@@ -13,33 +13,30 @@ use crate::solved::{Accuracy, MoveTally};
 
 /// Describes each metric.
 pub(crate) fn describe() {
-    describe_gauge!("zerofleet_arena_weights_version", "The weights version being measured");
-    describe_gauge!("zerofleet_arena_evaluator", "The newest weights version that this evaluator was built for");
-    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions answered well");
+    describe_gauge!("zerofleet_arena_weights_version", "Weights version under measurement");
+    describe_gauge!("zerofleet_arena_evaluator", "Latest weights version of this evaluator");
+    describe_gauge!("zerofleet_arena_accuracy", "Share of solved positions with a good move");
     describe_gauge!(
         "zerofleet_arena_value_error",
         "Mean distance of values from best play in solved positions, 0 to 2"
     );
-    describe_gauge!("zerofleet_arena_elo", "Elo of the weights version being measured; random play is 0");
-    describe_gauge!("zerofleet_arena_elo_low", "Lower end of its 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_elo", "Elo of the weights version under measurement; random play is 0");
+    describe_gauge!("zerofleet_arena_elo_low", "Lower end of the 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_elo_high", "Upper end of the 95 % confidence interval");
     describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
     describe_gauge!(
         "zerofleet_arena_regression",
-        "1 if the version measured last is significantly weaker than the best one before, else 0"
+        "1 if the last measured version is significantly weaker than the best earlier version, else 0"
     );
-    describe_gauge!("zerofleet_arena_accepted_version", "The weights version that has passed the gate");
-    describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
-    describe_gauge!(
-        "zerofleet_arena_return_mean",
-        "Mean return of the evaluation episodes of the version measured last"
-    );
-    describe_gauge!("zerofleet_arena_return_low", "Lower end of its 95 % confidence interval");
-    describe_gauge!("zerofleet_arena_return_high", "Upper end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_accepted_version", "Last weights version that passed the gate");
+    describe_counter!("zerofleet_arena_games_total", "Rated games since the run started");
+    describe_gauge!("zerofleet_arena_return_mean", "Mean return in evaluation episodes of the last measured version");
+    describe_gauge!("zerofleet_arena_return_low", "Lower end of the 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_return_high", "Upper end of the 95 % confidence interval");
     describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps of these episodes");
     describe_gauge!("zerofleet_arena_opponent_return", "Mean return of players without a network");
-    describe_counter!("zerofleet_arena_episodes_total", "Evaluation episodes since the run began");
-    describe_gauge!("zerofleet_arena_exhaustive_lost", "Ends of games lost against every possible reply");
+    describe_counter!("zerofleet_arena_episodes_total", "Evaluation episodes since the run started");
+    describe_gauge!("zerofleet_arena_exhaustive_lost", "Lines lost when every line of a tiny game is played");
     describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent measuring");
 }
 

@@ -147,7 +147,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
         if let Err(error) = self.evaluate_published(&published) {
             // A full measurement of this version would report the same error.
-            tracing::warn!(%version, error = service::chain(&error), "newer weights cannot be evaluated");
+            tracing::warn!(%version, error = service::chain(&error), "cannot evaluate newer weights");
             self.evaluated = Some(Evaluated { version, at: now });
         }
     }

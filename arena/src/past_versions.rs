@@ -68,7 +68,7 @@ impl PastVersions {
         let (file, expected) = (path.display(), manifest.digest);
         let bytes = fs::read(&path).with_context(|| cannot_use(&path))?;
         let got = Digest::of(&bytes);
-        anyhow::ensure!(got == expected, "{file} is damaged: its digest is {got} instead of {expected}");
+        anyhow::ensure!(got == expected, "{file} is damaged: the digest is {got}, expected {expected}");
         Ok(bytes)
     }
 

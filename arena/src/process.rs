@@ -237,7 +237,7 @@ impl Environment for Connections {
     fn accept(&mut self, Published { manifest, bytes }: &Published) {
         let Some(publisher) = &self.publisher else { return };
         if let Err(error) = publisher.publish(manifest.clone(), bytes.clone()) {
-            tracing::error!(version = %manifest.version, "accepted weights are not served: {error}");
+            tracing::error!(version = %manifest.version, "cannot serve accepted weights: {error}");
         }
     }
 

@@ -42,13 +42,13 @@ impl ReturnLedger {
     /// The file cannot be read, is damaged, or belongs to another game or release; such a file is never overwritten.
     pub(crate) fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
         let file = path.display();
-        let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+        let text = if_exists(std::fs::read(path)).with_context(|| format!("read {file}"))?;
         let Some(text) = text else { return Ok(Self { game: game.to_owned(), returns: BTreeMap::new() }) };
         let Document { format, game: found, returns } = serde_json::from_slice(&text)
-            .with_context(|| format!("{file} is not a file of returns; move it away to start again"))?;
+            .with_context(|| format!("{file} is not a returns file; move it away to start over"))?;
         anyhow::ensure!(
             format == FORMAT && found == game,
-            "{file} holds form {format} of {found}, this run needs form {FORMAT} of {game}; move it away to start again"
+            "{file} holds format {format} of {found}, this run needs {FORMAT} of {game}; move it away to start over"
         );
         let returns = returns.into_iter().map(|line| (line.player, line.returns)).collect();
         Ok(Self { game: found, returns })
@@ -113,9 +113,9 @@ mod tests {
         let path = folder.path().join("returns.json");
         ReturnLedger::load(&path, "catch").unwrap().save(&path).unwrap();
         let error = ReturnLedger::load(&path, "cartpole-v1").unwrap_err().to_string();
-        assert!(error.contains("form 1 of catch, this run needs form 1 of cartpole-v1; move it away"), "{error}");
+        assert!(error.contains("format 1 of catch, this run needs 1 of cartpole-v1; move it away"), "{error}");
         std::fs::write(&path, "{\"format\":").unwrap();
         let error = ReturnLedger::load(&path, "catch").unwrap_err().to_string();
-        assert!(error.contains("is not a file of returns; move it away to start again"), "{error}");
+        assert!(error.contains("is not a returns file; move it away to start over"), "{error}");
     }
 }

@@ -42,7 +42,7 @@ pub enum Error {
     #[error("evaluate positions")]
     Network(#[from] inference::Error),
     /// The rules gave a reward that is not a number.
-    #[error("{game} gave the reward {reward} in step {step} of the episode with seed {seed}")]
+    #[error("{game} returned the reward {reward} in step {step} of the episode with seed {seed}")]
     Reward {
         /// Name of the game.
         game: String,
@@ -65,7 +65,7 @@ pub enum Error {
     #[error(transparent)]
     Environments(#[from] game::EnvironmentsError),
     /// The environments lose an episode at every attempt.
-    #[error("{game} lost the evaluation episode of seed {seed} {tries} times")]
+    #[error("{game} failed in the evaluation episode with seed {seed} {tries} times")]
     Lost {
         /// Name of the game.
         game: String,
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_reward_that_is_not_finite_is_an_error_that_names_the_step() {
         let error = play(&Chain::broken(), &mut Forward, [3], &mut go_on).unwrap_err();
-        assert_eq!(error.to_string(), "chain gave the reward NaN in step 2 of the episode with seed 3");
+        assert_eq!(error.to_string(), "chain returned the reward NaN in step 2 of the episode with seed 3");
     }
 
     /// The values come from published tables.

@@ -54,7 +54,7 @@ pub enum Error {
         elo1: f64,
     },
     /// An error rate is not between 0 and 0.5.
-    #[error("{name}: must be above 0 and below 0.5, not {rate}")]
+    #[error("{name}: must be above 0 and below 0.5, got {rate}")]
     Rate {
         /// Name of the rate: `alpha` or `beta`.
         name: &'static str,

@@ -126,7 +126,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
         let (past, unreadable) = PastVersions::open(&directory.join(PAST_VERSIONS), settings.kept())?;
         for path in unreadable {
-            tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
+            tracing::warn!(path = %path.display(), "skipped a file that is not the manifest of an earlier version");
         }
         let gate = match settings.gate {
             Some(rule) => Some(Gate::open(rule, &directory.join(gate::FILE))?),
@@ -236,7 +236,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             Verdict::Pending => return,
             Verdict::Fails => {
                 let accepted = gate.accepted().unwrap_or_default();
-                tracing::info!(%version, %accepted, "the gate holds this version back");
+                tracing::info!(%version, %accepted, "version rejected by the gate");
                 return;
             }
             Verdict::Passes if gate.accepted() == Some(version) => return,
@@ -248,10 +248,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         if let (Err(_), Some(accepted)) = (&kept, gate.accepted()) {
             // Actors stay with the version on disk; a later version is tested against that.
             self.past.protect(accepted);
-            return log_failure(kept.context("keep the accepted version"));
+            return log_failure(kept.context("store the accepted version"));
         }
-        log_failure(kept.and_then(|()| gate.accept(version)).context("keep the accepted version"));
-        tracing::info!(%version, "the gate passes this version");
+        log_failure(kept.and_then(|()| gate.accept(version)).context("store the accepted version"));
+        tracing::info!(%version, "version accepted by the gate");
         metrics::accepted(version);
         self.pacer.accept(published);
     }
@@ -263,7 +263,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let manifest = self.past.manifests().iter().find(|manifest| manifest.version == version);
         let kept = manifest.map(|manifest| (manifest.clone(), self.past.bytes(manifest)));
         let Some((manifest, Ok(bytes))) = kept else {
-            tracing::error!(%version, "the accepted version is missing or damaged: the next one is accepted");
+            tracing::error!(%version, "accepted version missing or damaged; accepting the next version");
             gate.forget();
             return;
         };
@@ -287,13 +287,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         if let Some(Current { published, .. }) = self.current.take() {
             let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
-            log_failure(kept.context("keep an earlier version"));
+            log_failure(kept.context("store an earlier version"));
         }
         let version = published.manifest.version;
         let network = match self.setup.network(&published.manifest, &published.bytes) {
             Ok(network) => network,
             Err(error) => {
-                tracing::error!(%version, error = service::chain(&error), "weights cannot be used");
+                tracing::error!(%version, error = service::chain(&error), "cannot use weights");
                 self.refused = Some(version);
                 return Ok(ControlFlow::Continue(()));
             }
@@ -394,7 +394,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn enter_returns(&mut self, player: Player, returns: Returns) {
         self.returns.enter(player, returns);
         let path = self.setup.settings.run.directory.join(RETURNS);
-        log_failure(self.returns.save(&path).context("keep the returns"));
+        log_failure(self.returns.save(&path).context("store the returns"));
         metrics::episodes(self.returns.episodes());
         self.publish_returns(player);
         let Returns { episodes, mean, low, high, length } = returns;
@@ -465,7 +465,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.ledger.add(player, opponent, results);
         self.ratings = self.ledger.ratings();
         let path = self.setup.settings.run.directory.join(RATINGS);
-        log_failure(self.ledger.save(&path, &self.ratings).context("keep the ratings"));
+        log_failure(self.ledger.save(&path, &self.ratings).context("store the ratings"));
         self.publish_ratings();
         let Results { tally, repeated } = results;
         let (points, games, elo) = (tally.points(), tally.games(), self.elo_of(player));
@@ -505,8 +505,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Removes an earlier version that cannot be used; other opponents remain.
     fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
         let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
-        tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
-        self.past.drop_version(version).context("give up an earlier version")?;
+        tracing::warn!(%version, error = service::chain(&error), "cannot use an earlier version");
+        self.past.drop_version(version).context("drop an earlier version")?;
         if let Some(gate) = &mut self.gate
             && gate.accepted() == Some(version)
         {
@@ -559,7 +559,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
         let manifest = manifests.iter().find(|manifest| manifest.version == version);
-        let manifest = manifest.with_context(|| format!("version {version} is not kept"))?;
+        let manifest = manifest.with_context(|| format!("version {version} is not stored"))?;
         self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
@@ -603,7 +603,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         };
         if let Some(current) = self.current.take() {
             let version = current.published.manifest.version;
-            tracing::error!(%version, error = service::chain(&error), "weights cannot be evaluated");
+            tracing::error!(%version, error = service::chain(&error), "cannot evaluate weights");
             self.refused = Some(version);
         }
         ControlFlow::Continue(())
@@ -626,7 +626,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let found = regression(&self.ledger, &self.ratings, player);
         metrics::regression(found.as_ref());
         if let Some(Regression { best, difference: Rated { elo, low, high, .. } }) = found {
-            tracing::warn!(%player, %best, elo, low, high, "this version is weaker than an earlier one");
+            tracing::warn!(%player, %best, elo, low, high, "version weaker than an earlier version");
         }
     }
 
@@ -660,7 +660,7 @@ fn information(games: f64, elo: f64, opponent: &Rated) -> f64 {
 /// Logs a failed write: a full disk must not stop the measuring.
 fn log_failure(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
-        tracing::error!("measuring goes on: {error:#}");
+        tracing::error!("{error:#}; measurements continue");
     }
 }
 

@@ -75,7 +75,7 @@ pub enum Kind {
     ForgedIds,
     /// Trajectories without a full search.
     NoItems,
-    /// Evaluations with the version after the latest, which is never published.
+    /// Evaluations with a future version that is never published.
     FutureVersions,
 }
 
@@ -113,7 +113,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let mut attackers = attackers(args, &count)?;
     script::answer(out, json!({}), |_| {
         if let Some(ended) = attackers.try_join_next() {
-            bail!("a hostile client has ended: {ended:?}");
+            bail!("hostile client stopped: {ended:?}");
         }
         Ok(count.load(Ordering::Relaxed))
     })
@@ -124,7 +124,7 @@ fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>>
     let count = || Arc::clone(count);
     match args.kind {
         Kind::Silent => {
-            let address: SocketAddr = endpoint.trim_start_matches("http://").parse().context("read --endpoint")?;
+            let address: SocketAddr = endpoint.trim_start_matches("http://").parse().context("parse --endpoint")?;
             (0..SILENT).for_each(|_| drop(tasks.spawn(stay_silent(address, count()))));
         }
         Kind::HalfSent => {

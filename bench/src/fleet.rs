@@ -31,8 +31,8 @@ pub struct Args {
     /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Directory for runs and logs of the measurement [default: the temporary directory].
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for runs and logs [default: the temporary directory].
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<std::path::PathBuf>,
 }
 

@@ -24,28 +24,30 @@ use workload::{Kind, Means, Workload};
 /// Options of `zerofleet bench hardware`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Rows of the square matrices to multiply.
+    /// Sizes of the square matrices to multiply.
     #[arg(long, value_delimiter = ',', default_value = "256,1024,4096")]
     pub sides: Vec<usize>,
-    /// Elements of the vectors to add, multiply and sum up.
+    /// Lengths of the vectors to add, multiply and sum.
     #[arg(long, value_delimiter = ',', default_value = "65536,1048576,16777216")]
     pub elements: Vec<usize>,
     /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
     pub towers: Vec<NetworkSize>,
-    /// Dense networks with two hidden layers, as in MuZero, each INPUTSxHIDDENxACTIONS.
+    /// Dense networks as in MuZero, each INPUTSxHIDDENxACTIONS.
+    ///
+    /// The networks have two hidden layers.
     #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
     pub dense: Vec<DenseShape>,
     /// Batch sizes of the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
-    /// CPU threads, measured in addition to a single one; 0 takes one per core.
+    /// CPU threads, in addition to a single thread; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Maximum seconds per call; larger sizes are left out.
+    /// Time limit per call, in seconds; larger sizes are skipped.
     ///
     /// The time is extrapolated from a smaller size.
     #[arg(long, default_value_t = 3.0)]
@@ -66,7 +68,7 @@ pub fn measure(args: &Args, so_far: SoFar<'_>) -> anyhow::Result<Report> {
     let sides = ascending("--sides", &args.sides)?;
     let elements = ascending("--elements", &args.elements)?;
     let batches = ascending("--batches", &args.batches)?;
-    let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("read --call-seconds-max")?;
+    let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("parse --call-seconds-max")?;
     let limits = Limits { time: args.turns.time()?, call_time_max };
     // Must be the first call of libtorch: the CUDA library is loaded before the first use or not at all.
     let devices = network_torch::devices();

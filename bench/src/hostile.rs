@@ -36,7 +36,7 @@ const HOSTILE: [&str; 2] = ["hostile", "8f383ccddc6f17eb57a96c711523e4a8072d8e79
 /// Options of `zerofleet bench hostile`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Offered rate of the honest client during an attack, as a share of the rate alone.
+    /// Load of the honest client, as a share of the rate without attack.
     #[arg(long, default_value_t = 0.25)]
     pub offered: f64,
     /// Concurrent streams with forged ids.

@@ -35,22 +35,22 @@ pub struct Args {
     /// Game of the network.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// Residual blocks of the network, which has random weights.
+    /// Residual blocks of the network (random weights).
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of the network.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Threads that evaluate, directly and in the server; 0 is one per core.
+    /// Evaluation threads, direct and in the server; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Positions per request, and per batch of the direct evaluator.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Requests that the client keeps in flight.
+    /// Requests in flight.
     #[arg(long, default_value_t = 6)]
     pub in_flight: usize,
-    /// Numbers of callers that each request one position at a time.
+    /// Numbers of callers, each with one position per request.
     ///
     /// A caller waits for the response before the next request.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
@@ -58,12 +58,12 @@ pub struct Args {
     /// Deadline of a request under overload, in milliseconds.
     #[arg(long, default_value_t = 20)]
     pub deadline_ms: u64,
-    /// CPU engine: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: String,
     /// Override a setting of the server; may be repeated.
     ///
-    /// An example is `inference.queue_delay_us=200`.
+    /// For example `inference.queue_delay_us=200`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
     /// Turns of every measurement.
@@ -157,7 +157,7 @@ const SHARE: &str = "share of in process";
 
 /// Builds the same evaluators in this process, with as many threads as in the server.
 fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
-    let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
+    let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("parse --kernel")?;
     let preference = (DevicePreference::Auto, PrecisionPreference::Auto, kernel);
     let backend = choose_evaluators(preference, &weights.manifest.architecture, threads, args.batch)?;
     (0..threads).map(|_| Ok(backend.build(&weights.manifest, &weights.bytes)?)).collect()

@@ -38,7 +38,7 @@ pub struct Args {
     /// Batch sizes.
     #[arg(long, value_delimiter = ',', default_value = "1,8,32,128,256")]
     pub batches: Vec<usize>,
-    /// Threads, each with a separate engine; 0 takes one per core.
+    /// Threads, each with a separate engine; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Paths of the kernel [default: all that this machine supports].
@@ -47,13 +47,13 @@ pub struct Args {
     /// Turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Maximum seconds per batch; larger batches are left out.
+    /// Time limit per batch, in seconds; larger batches are skipped.
     #[arg(long, default_value_t = 10.0)]
     pub batch_seconds_max: f64,
-    /// Measure OpenVINO and onnxruntime too, with the Python environment in this directory.
+    /// Also measure OpenVINO and onnxruntime, in this Python environment.
     ///
     /// Creates the environment with python3 and pip if it does not exist.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
             let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
             KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
-        let call_time_max = Duration::try_from_secs_f64(args.batch_seconds_max).context("read --batch-seconds-max")?;
+        let call_time_max = Duration::try_from_secs_f64(args.batch_seconds_max).context("parse --batch-seconds-max")?;
         let limits = Limits { time: args.turns.time()?, call_time_max };
         let threads = machine::threads(args.threads);
         let peers = args.peers.as_deref().map(|folder| {
@@ -355,16 +355,16 @@ mod tests {
         let finding = &report.findings[0];
         assert!(finding.starts_with("6x64@6x7: the kernel chooses avx512-bf16 (the widest)."), "{finding}");
         assert!(finding.contains("18.9 million multiply-adds"), "{finding}");
-        assert!(finding.contains("\n- onnxruntime f32: not measured: it ended"), "{finding}");
+        assert!(finding.contains("\n- onnxruntime f32: not measured: the script stopped"), "{finding}");
     }
 
     #[test]
     fn unavailable_peers_are_reported_as_not_measured_with_the_reason() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let report = measured(&format!("{TINY} --paths portable-f32 --peers {}", file.path().display()));
-        let note = report.notes.iter().any(|note| note.contains("not measured: make a virtual environment"));
+        let note = report.notes.iter().any(|note| note.contains("not measured: create a virtual environment"));
         assert!(note, "{report:?}");
-        assert_eq!(report.findings[0].matches(": not measured: make a virtual").count(), 3, "{report:?}");
+        assert_eq!(report.findings[0].matches(": not measured: create a virtual").count(), 3, "{report:?}");
     }
 
     #[test]

@@ -43,9 +43,9 @@ use steps::FirstSteps;
 pub enum Part {
     /// Training steps from memory with every backend.
     Steps,
-    /// A learner with a replay server, for networks with the board of Connect Four.
+    /// A learner with a replay server (board of Connect Four only).
     Live,
-    /// Batch and micro-batch sizes for the network of a run, and the fastest sizes within the memory.
+    /// Batch and micro-batch sizes for a run; finds the fastest in memory.
     Batch,
 }
 
@@ -58,15 +58,15 @@ pub struct Args {
     /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "4x64@6x7,6x64@6x7,6x128@9x9")]
     pub networks: Vec<NetworkSize>,
-    /// Positions per training step [default: 256,1024; part `batch`: 128,256,512,1024].
+    /// Batch sizes [default: 256,1024; part `batch`: 128,256,512,1024].
     #[arg(long, value_delimiter = ',')]
     pub batches: Vec<usize>,
-    /// Number formats of convolutions and matrices.
+    /// Precisions of convolutions and matrix products.
     ///
-    /// Weights and moments are float32 in each.
+    /// Weights and moments are always float32.
     #[arg(long, value_delimiter = ',', value_parser = precision, default_value = "f32,bf16")]
     pub precisions: Vec<Precision>,
-    /// Threads of a training step.
+    /// Threads per training step.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     pub threads: Vec<usize>,
     /// Backends to measure.
@@ -77,8 +77,8 @@ pub struct Args {
     pub turns: Turns,
     /// Virtual environment of PyTorch.
     ///
-    /// Made with python3 if it does not exist: 2.2 GB to download and 3.5 GB on the disk.
-    #[arg(long, value_name = "FOLDER", default_value = ".tools/pytorch")]
+    /// Created with python3 if missing: 2.2 GB to download, 3.5 GB on disk.
+    #[arg(long, value_name = "DIR", default_value = ".tools/pytorch")]
     pub python: PathBuf,
     /// Learner with a replay server.
     #[command(flatten)]
@@ -91,11 +91,13 @@ pub struct Args {
     pub run: Run,
     /// Append the results to this file.
     ///
-    /// Cases that the file already has for this CPU are skipped.
+    /// Cases already in the file for this CPU are skipped.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Directory for weights, batches and logs [default: the temporary directory].
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for working files [default: the temporary directory].
+    ///
+    /// Weights, batches and logs.
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
 
@@ -154,9 +156,9 @@ fn add_cases(report: &mut Report, args: &Args, time: Duration, so_far: SoFar<'_>
 
 /// Returns the cases of the options, one network after the other.
 fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
-    ensure!(!args.networks.is_empty(), "--networks names no network");
-    ensure!(!args.precisions.is_empty(), "--precisions names no precision");
-    ensure!(!args.backends.is_empty(), "--backends names no backend");
+    ensure!(!args.networks.is_empty(), "--networks must not be empty");
+    ensure!(!args.precisions.is_empty(), "--precisions must not be empty");
+    ensure!(!args.backends.is_empty(), "--backends must not be empty");
     let batches = if args.batches.is_empty() { &[256, 1024] } else { &args.batches[..] };
     let (batches, thread_numbers) = (ascending("--batches", batches)?, ascending("--threads", &args.threads)?);
     let mut cases = Vec::new();
@@ -180,7 +182,7 @@ fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outco
                 Some((other, expected)) => {
                     let precision = inputs.case.precision;
                     let same = prepared.first_steps.check(expected, precision);
-                    same.with_context(|| format!("its first steps are not those of {other}"))?;
+                    same.with_context(|| format!("compare the first steps with {other}"))?;
                 }
                 None => reference = Some((backend, prepared.first_steps.clone())),
             }
@@ -248,7 +250,7 @@ mod tests {
         let (report, _) = measured(&format!("{TINIEST} --python {}", file.path().display()));
         assert_eq!((of(&report, "libtorch"), of(&report, "pytorch")), (1, 0), "{report:?}");
         let finding = &report.findings[0];
-        assert_eq!(finding.matches(": not measured: make a virtual environment").count(), 2, "{finding}");
+        assert_eq!(finding.matches(": not measured: create a virtual environment").count(), 2, "{finding}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ use output::Destination;
 use report::{Report, SoFar};
 use turns::ascending;
 
-/// Measures the speed of the parts of zerofleet.
+/// Benchmarks the components of zerofleet.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "zerofleet-bench", bin_name = "zerofleet bench", version)]
 pub struct Bench {
@@ -54,19 +54,19 @@ pub struct Bench {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Part {
-    /// The replay server: durable inserts, samples, and the time of a restart.
+    /// Replay server: durable inserts, samples and restart time.
     Replay(self::replay::Args),
-    /// The inference server over loopback, relative to the same evaluator used directly.
+    /// Inference server over loopback, relative to the evaluator alone.
     Inference(self::inference::Args),
-    /// Self-play, relative to the evaluator alone or to a simulated accelerator.
+    /// Self-play, relative to the evaluator or a simulated accelerator.
     Selfplay(Box<self::selfplay::Args>),
-    /// The CPU kernel next to libtorch, OpenVINO and onnxruntime.
+    /// CPU kernel next to libtorch, OpenVINO and onnxruntime.
     ///
     /// Speeds are also reported as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
-    /// The search tree alone, with an evaluator that returns constants.
+    /// Search tree alone, with constant evaluations.
     Search(self::search::Args),
-    /// MuZero: inference, training loops, and searches in a learned model.
+    /// MuZero: inference, training loops and searches in a learned model.
     Muzero(Box<muzero::Args>),
     /// One training loop; started by `muzero` in a separate process.
     #[command(hide = true)]
@@ -77,16 +77,16 @@ enum Part {
     Hardware(hardware::Args),
     /// A real training run: time by phase, bottleneck, costs and devices.
     ///
-    /// The costs are for a longer run, and the devices are listed for all data.
+    /// Costs are extrapolated to a longer run. `--placement` lists the devices of all data.
     Phases(phases::Args),
-    /// Fleets of actors, and the connections of a thousand actors.
+    /// Fleets of actors, and a thousand connected actors.
     ///
     /// The actors of real fleets have a simulated evaluator. Reports inserts, memory and the delivery of weights.
     Fleet(self::fleet::Args),
-    /// Serves weights to subscribers; started by `fleet` in a separate process.
+    /// Serves weights; started by `fleet` in a separate process.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::Args),
-    /// An honest client of the replay and inference servers next to hostile clients.
+    /// Replay and inference servers under attack by hostile clients.
     Hostile(hostile::Args),
     /// Attacks a server; started by `hostile` in a separate process.
     #[command(hide = true)]

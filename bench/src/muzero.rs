@@ -68,7 +68,7 @@ pub fn measure(
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
     so_far: SoFar<'_>,
 ) -> anyhow::Result<Report> {
-    Duration::try_from_secs_f64(args.workload.loop_seconds).context("read --loop-seconds")?;
+    Duration::try_from_secs_f64(args.workload.loop_seconds).context("parse --loop-seconds")?;
     let mut report = args.empty_report();
     // The device lookup must come before any other use of libtorch.
     if args.parts.contains(&Part::Inference) {

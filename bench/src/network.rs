@@ -312,6 +312,6 @@ mod tests {
         let of = |kernel| evaluator((PrecisionPreference::F32, kernel), 12);
         assert_eq!(&*of(KernelPreference::Auto).unwrap().attributes().name, "libtorch cpu f32");
         let error = of(KernelPreference::Only(KernelVariant::PortableF32)).map(drop).unwrap_err().to_string();
-        assert!(error.contains("the CPU kernel does not take channels of 12"), "{error}");
+        assert!(error.contains("the CPU kernel does not support 12 channels"), "{error}");
     }
 }

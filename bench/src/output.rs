@@ -13,15 +13,15 @@ pub struct Destination {
     /// Print one JSON object instead of tables.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Compare with an earlier report in JSON.
+    /// Compare with an earlier JSON report.
     ///
     /// Every value is also shown as a ratio to the same row of the earlier report, and every share as a change.
     #[arg(long, global = true, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Write the report to this directory, as it grows.
+    /// Write the report to this directory during the measurement.
     ///
     /// The files are NAME.md, NAME.json and the plot NAME.svg, with the name of the benchmark.
-    #[arg(long, global = true, value_name = "FOLDER")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ impl Destination {
     /// Writes the three files if a directory is given; creates it if it does not exist.
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let Some(folder) = &self.out else { return Ok(()) };
-        std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let write =
             |extension: &str, text: &str| write(&folder.join(format!("{}.{extension}", report.benchmark)), text);
         write("md", &report.markdown())?;
@@ -82,7 +82,7 @@ fn read(path: &Path, benchmark: &str) -> anyhow::Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read the earlier report {}", path.display()))?;
     let report: Option<Report> = serde_json::from_str(&text).ok();
     let report = report.filter(|report| report.benchmark == benchmark);
-    report.with_context(|| format!("read {} as what `bench {benchmark} --json` prints", path.display()))
+    report.with_context(|| format!("parse {} as output of `bench {benchmark} --json`", path.display()))
 }
 
 #[cfg(test)]

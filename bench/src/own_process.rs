@@ -15,7 +15,7 @@ pub(crate) fn report(arguments: &[String]) -> anyhow::Result<Report> {
     let output = command(arguments)?.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
-    serde_json::from_slice(&output.stdout).context("read what the process measured")
+    serde_json::from_slice(&output.stdout).context("read the results of the process")
 }
 
 /// Returns the command that runs this program with `arguments`.

@@ -24,12 +24,12 @@ pub struct Args {
     /// The run, and the duration of the measurement.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// Training epochs with predicted time and price.
+    /// Epochs for which to predict time and price.
     ///
     /// An epoch is as many training positions as the window holds.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
-    /// Price of an hour of this machine, in any currency.
+    /// Price per hour of this machine, in any currency.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
     /// Also report the devices of all data.
@@ -68,7 +68,7 @@ fn add_placement(report: &mut Report, args: &Args, measured: &Measured) -> anyho
 /// Checks the options that are not checked elsewhere.
 fn check(args: &Args) -> anyhow::Result<()> {
     for (name, value) in [("--epochs", args.epochs), ("--price-per-hour", args.price_per_hour.unwrap_or(0.0))] {
-        ensure!(value.is_finite() && value >= 0.0, "{name} must be a number, 0 or above");
+        ensure!(value.is_finite() && value >= 0.0, "{name} must be at least 0");
     }
     training_run::times(args.run.seconds, args.run.warm_up_seconds).map(drop)
 }
@@ -198,7 +198,7 @@ mod tests {
             "self-play evaluates with CPU kernel; the learner trains on cpu, bf16\n",
             "- transfers: none: the learner trains on the CPU",
             "- accelerator: none here\n",
-            "\n**Self-play is the bottleneck: the learner waits 80 % of its time",
+            "\n**Self-play is the bottleneck: the learner waits 80 % of the time",
             "\n2 epochs of 72000 training positions take 0.10 hours at this speed, in which self-play makes ",
             ", and cost 0.50 at 5 per hour.\n",
         ] {

@@ -12,11 +12,11 @@ use anyhow::{Context, bail};
 /// There is no Python, or it cannot make virtual environments.
 pub(crate) fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     // Absolute, because scripts in the environment name the directory.
-    let folder = std::path::absolute(folder).context("find the folder")?;
+    let folder = std::path::absolute(folder).context("resolve the directory")?;
     let python = folder.join("bin").join("python");
     if !python.is_file() {
         let mut command = Command::new("python3");
-        run(command.args(["-m", "venv"]).arg(&folder), "make a virtual environment")?;
+        run(command.args(["-m", "venv"]).arg(&folder), "create a virtual environment")?;
     }
     Ok(python)
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let printed = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
-    let last = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+    let last = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
     bail!("{what}: {}", last.trim())
 }
 

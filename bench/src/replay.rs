@@ -36,13 +36,15 @@ pub struct Args {
     /// Samples per batch.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
-    /// Steps that a sample unrolls; 0 for a position with targets.
+    /// Unroll steps per sample; 0 for a position with targets.
     #[arg(long, default_value_t = 0)]
     pub unroll: usize,
     /// Table sizes, in positions, for measuring sampling and a restart.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<usize>,
-    /// Seconds with a stalled sampler, which has stopped reading; 0 skips this part.
+    /// Seconds with a stalled sampler; 0 skips this part.
+    ///
+    /// A stalled sampler has stopped reading.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
     /// Turns of every measurement.
@@ -50,12 +52,12 @@ pub struct Args {
     pub turns: Turns,
     /// Directory for the server logs [default: the temporary directory].
     ///
-    /// It must be on the disk to measure.
-    #[arg(long, value_name = "FOLDER")]
+    /// Must be on the disk to measure.
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Override a setting of the servers; may be repeated.
     ///
-    /// An example is `replay.fsync_ms=10`.
+    /// For example `replay.fsync_ms=10`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
@@ -161,7 +163,7 @@ async fn measure_sizes(bench: Bench<'_>, report: &mut Report) -> anyhow::Result<
         server = Server::start(args, &folder).await?;
         let after = load::stats(&server.endpoint).await?;
         let restart_seconds = begun.elapsed().as_secs_f64();
-        ensure!(after.items == stats.items, "{} of {} positions came back", after.items, stats.items);
+        ensure!(after.items == stats.items, "only {} of {} positions were restored", after.items, stats.items);
         report
             .at(SIZES, &[("positions held", &stats.items)])
             .value("log", Unit::Bytes, stats.bytes as f64)

@@ -39,8 +39,8 @@ impl Script {
     pub(crate) fn start<A: DeserializeOwned>(mut command: Command, patience: Duration) -> anyhow::Result<(Self, A)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("start the script")?;
-        let requests = child.stdin.take().context("open its standard input")?;
-        let output = child.stdout.take().context("open its standard output")?;
+        let requests = child.stdin.take().context("open standard input")?;
+        let output = child.stdout.take().context("open standard output")?;
         let (sender, answers) = sync_channel(1);
         let read = move || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
@@ -71,8 +71,8 @@ impl Script {
     /// Reads the next line, which must respond to the last request.
     fn receive<A: DeserializeOwned>(&self, patience: Duration) -> anyhow::Result<A> {
         let line = self.answers.recv_timeout(patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => anyhow!("it did not answer within {} s", patience.as_secs()),
-            RecvTimeoutError::Disconnected => anyhow!("it ended"),
+            RecvTimeoutError::Timeout => anyhow!("no response within {} s", patience.as_secs()),
+            RecvTimeoutError::Disconnected => anyhow!("the script stopped"),
         })?;
         read(&line, self.last_id)
     }
@@ -109,7 +109,7 @@ pub(crate) fn answer(
 ) -> anyhow::Result<()> {
     let mut print = |id: u64, mut answer: Value| {
         answer["id"] = id.into();
-        writeln!(out, "{answer}").and_then(|()| out.flush()).context("answer")
+        writeln!(out, "{answer}").and_then(|()| out.flush()).context("write the response")
     };
     print(0, first)?;
     for (id, request) in (1..).zip(std::io::stdin().lock().lines()) {
@@ -123,10 +123,10 @@ pub(crate) fn answer(
 fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
     let not_an_answer = |_| {
         let begin: String = line.chars().take(80).collect();
-        anyhow!("`{begin}` is not an answer")
+        anyhow!("`{begin}` is not a response")
     };
     let answer: Answer = serde_json::from_str(line).map_err(not_an_answer)?;
-    ensure!(answer.id == id, "it answered request {} instead of {id}", answer.id);
+    ensure!(answer.id == id, "response to request {} instead of {id}", answer.id);
     if let Some(error) = answer.error {
         bail!(error);
     }
@@ -164,7 +164,7 @@ pub(crate) mod tests {
     #[test]
     fn malformed_lines_are_quoted() {
         for line in ["Illegal instruction", r#"{"id": 1, "speed": NaN}"#, "", r#"{"error": "no id"}"#, r#"{"id": 1}"#] {
-            assert_eq!(result_of(line).unwrap_err(), format!("`{line}` is not an answer"));
+            assert_eq!(result_of(line).unwrap_err(), format!("`{line}` is not a response"));
         }
     }
 
@@ -172,7 +172,7 @@ pub(crate) mod tests {
     fn answers_errors_and_wrong_ids_are_reported() {
         assert_eq!(result_of(r#"{"id": 1, "speed": 2.5}"#), Ok(2.5));
         assert_eq!(result_of(r#"{"id": 1, "error": "no module"}"#).unwrap_err(), "no module");
-        assert_eq!(result_of(r#"{"id": 4, "speed": 1}"#).unwrap_err(), "it answered request 4 instead of 1");
+        assert_eq!(result_of(r#"{"id": 4, "speed": 1}"#).unwrap_err(), "response to request 4 instead of 1");
     }
 
     #[test]
@@ -182,7 +182,7 @@ pub(crate) mod tests {
             command.args(["-c", script]);
             Script::start::<Speed>(command, patience).unwrap_err().to_string()
         };
-        assert_eq!(error("exit 3", PATIENCE), "it ended");
-        assert_eq!(error("read forever", Duration::ZERO), "it did not answer within 0 s");
+        assert_eq!(error("exit 3", PATIENCE), "the script stopped");
+        assert_eq!(error("read forever", Duration::ZERO), "no response within 0 s");
     }
 }

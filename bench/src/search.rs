@@ -47,12 +47,12 @@ pub struct Args {
     /// Algorithms: `puct`, `gumbel`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
     pub rules: Vec<Algorithm>,
-    /// Also search through the common rules type for all games.
+    /// Also search with the rules type that all games share.
     ///
-    /// The arena and the learner play this way.
+    /// Used by the arena and the learner.
     #[arg(long)]
     pub any_game: bool,
-    /// Threads, each with separate games; 0 is one per core.
+    /// Threads, each with separate games; 0 for one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
     /// Residual blocks of the network for one tree; 0 skips this part.

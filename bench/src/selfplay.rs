@@ -35,13 +35,13 @@ pub struct Args {
     /// Residual blocks of the network tower.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Threads, each with a separate evaluator; 0 takes one per core.
+    /// Threads, each with a separate evaluator; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Games that advance together in each thread.
     #[arg(long, default_value_t = 64)]
     pub games: usize,
-    /// Leaves of one game in one batch.
+    /// Leaves per game in a batch.
     #[arg(long, default_value_t = 1)]
     pub leaves: usize,
     /// Simulations per move.
@@ -53,7 +53,7 @@ pub struct Args {
     /// Keep the subtree below the move played, in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub subtree_reuse: bool,
-    /// Use one evaluation for all symmetric images of a position, in whole self-play.
+    /// Share evaluations between symmetric positions, in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
     /// Measure whole self-play only.
@@ -76,10 +76,10 @@ pub struct Args {
     /// Precision: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
-    /// CPU engine: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
+    /// CPU engine: `auto`, `libtorch`, or a kernel path such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
-    /// Batches that may be in flight on an accelerator.
+    /// Maximum batches in flight on an accelerator.
     #[arg(long, default_value_t = 2)]
     pub in_flight: usize,
     /// Pin each thread to a separate CPU.

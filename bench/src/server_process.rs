@@ -75,9 +75,9 @@ impl ServerProcess {
         let deadline = Instant::now() + START_DEADLINE;
         while !serves().await {
             if let Some(event) = self.child.watch(Instant::now())? {
-                bail!("the server does not start: {event:?}");
+                bail!("the server did not start: {event:?}");
             }
-            ensure!(Instant::now() < deadline, "the server does not serve after {START_DEADLINE:?}");
+            ensure!(Instant::now() < deadline, "the server is not ready after {START_DEADLINE:?}");
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         Ok(self)

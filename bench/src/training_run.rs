@@ -56,8 +56,8 @@ pub struct RunArgs {
     /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Directory of the run during the measurement [default: the temporary directory].
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for the run [default: the temporary directory].
+    #[arg(long, value_name = "DIR")]
     pub runs: Option<PathBuf>,
 }
 
@@ -66,9 +66,9 @@ pub struct RunArgs {
 /// # Errors
 /// A duration is invalid.
 pub(super) fn times(seconds: f64, warm_up_seconds: f64) -> anyhow::Result<(Duration, Duration)> {
-    let measured = Duration::try_from_secs_f64(seconds).context("read --seconds")?;
+    let measured = Duration::try_from_secs_f64(seconds).context("parse --seconds")?;
     ensure!(!measured.is_zero(), "--seconds must be above 0");
-    let warm_up = Duration::try_from_secs_f64(warm_up_seconds).context("read --warm-up-seconds")?;
+    let warm_up = Duration::try_from_secs_f64(warm_up_seconds).context("parse --warm-up-seconds")?;
     Ok((warm_up, measured))
 }
 
@@ -146,7 +146,7 @@ impl Session {
     fn wait_for_the_first_step(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + FIRST_STEP_DEADLINE;
         while !has_trained(&self.fleet.scrape()) {
-            ensure!(Instant::now() < deadline, "no training step was taken within {FIRST_STEP_DEADLINE:?}");
+            ensure!(Instant::now() < deadline, "no training step within {FIRST_STEP_DEADLINE:?}");
             self.look()?;
         }
         Ok(())
@@ -182,10 +182,10 @@ impl Session {
             match event {
                 Event::Died { how, last_log_line, .. } => bail!("{name} {how}; last log line: {last_log_line}"),
                 Event::Refused { why } | Event::GivenUp { why } => bail!("{name} {why}"),
-                Event::Restarted => bail!("{name} was started again"),
+                Event::Restarted => bail!("{name} was restarted"),
             }
         }
-        ensure!(!self.drain.started(), "stopped before everything was measured");
+        ensure!(!self.drain.started(), "stopped before the end of the measurement");
         std::thread::sleep(WATCH_INTERVAL);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Session {
             if scrapes.len() == self.fleet.members().len() {
                 return Ok((now, readings(self.fleet.members(), scrapes)));
             }
-            ensure!(now < deadline, "not every process answered with its metrics within {READ_DEADLINE:?}");
+            ensure!(now < deadline, "not all processes returned metrics within {READ_DEADLINE:?}");
             self.look()?;
         }
     }

@@ -62,7 +62,7 @@ impl Turns {
     /// There are no turns, or the duration is invalid.
     pub(crate) fn time(&self) -> anyhow::Result<Duration> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
-        Duration::try_from_secs_f64(self.seconds).context("read --seconds")
+        Duration::try_from_secs_f64(self.seconds).context("parse --seconds")
     }
 }
 

@@ -136,11 +136,11 @@ impl EnvironmentSection {
         ConfigError::within("environment.step_timeout_seconds", self.step_timeout_seconds, 1e-3..=SECONDS_MAX)?;
         ConfigError::within("environment.start_timeout_seconds", self.start_timeout_seconds, 1e-3..=SECONDS_MAX)?;
         if let Err(error) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&self.arguments) {
-            let reason = format!("no JSON object: {error}; write it as \"{{\\\"gravity\\\": -9.0}}\"");
+            let reason = format!("not a JSON object: {error}; expected a form such as \"{{\\\"gravity\\\": -9.0}}\"");
             return Err(ConfigError::invalid("environment.arguments", reason));
         }
         if let Some(name) = self.pass_variables.iter().find(|name| !is_variable(name)) {
-            let reason = format!("{name:?} is no name of a variable; its value is that of this process");
+            let reason = format!("{name:?} is not a variable name; values are inherited from this process");
             return Err(ConfigError::invalid("environment.pass_variables", reason));
         }
         Ok(())
@@ -164,8 +164,8 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
     let EnvironmentSection { actions, planes, height, width, values, stack, steps_max, .. } = *environment;
     if !environment.is_described() {
         let reason = format!(
-            "is 0: the environment {} is not described in this run file; zerofleet train describes it, and zerofleet \
-             env prints the description",
+            "is 0, so this run file does not describe the environment {}; `zerofleet env` prints the description, \
+             `zerofleet train` adds it",
             run.game
         );
         return Err(ConfigError::invalid("environment.actions", reason));
@@ -173,7 +173,7 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
     if steps_max == 0 {
         return Err(ConfigError::invalid(
             "environment.steps_max",
-            "is 0, and the environment is described without a limit",
+            "is 0, but the described environment has no step limit",
         ));
     }
     let bytes = if values == Values::U8 { 1 } else { 4 };
@@ -185,8 +185,8 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
     let found = fits.then(|| described.environment()).flatten();
     found.map(GameKind::Recorded).ok_or_else(|| {
         let reason = format!(
-            "with {actions} actions, frames [{planes}, {height}, {width}] and a limit of {steps_max} steps is no \
-             environment that can be trained: a frame has 1 to {values_max} values"
+            "with {actions} actions, frames [{planes}, {height}, {width}] and a limit of {steps_max} steps is not \
+             supported; a frame has 1 to {values_max} values"
         );
         ConfigError::invalid("environment", reason)
     })
@@ -287,9 +287,9 @@ mod tests {
             (EnvironmentSection { processes: 0, ..described() }, "environment.processes"),
             (EnvironmentSection { step_timeout_seconds: f64::NAN, ..described() }, "environment.step_timeout_seconds"),
             (EnvironmentSection { steps_max: 0, ..described() }, "environment.steps_max"),
-            (EnvironmentSection { arguments: "[1]".into(), ..described() }, "environment.arguments: no JSON object: "),
-            (EnvironmentSection { arguments: "{gravity: 1}".into(), ..described() }, "environment.arguments: no JSON"),
-            (EnvironmentSection { arguments: String::new(), ..described() }, "environment.arguments: no JSON object: "),
+            (EnvironmentSection { arguments: "[1]".into(), ..described() }, "environment.arguments: not a JSON"),
+            (EnvironmentSection { arguments: "{gravity: 1}".into(), ..described() }, "environment.arguments: not a"),
+            (EnvironmentSection { arguments: String::new(), ..described() }, "environment.arguments: not a JSON"),
             (EnvironmentSection { pass_variables: vec!["A=b".into()], ..described() }, "environment.pass_variables: "),
             (EnvironmentSection { planes: 0, ..described() }, "environment: "),
             (EnvironmentSection { planes: usize::MAX, ..described() }, "environment: "),

@@ -210,7 +210,7 @@ impl Bridge {
             let busy = self.workers.iter().filter(|worker| worker.is_busy()).filter_map(Worker::process);
             if self.wait(process::wait(busy, drain.as_ref(), left))? {
                 // Imminent answers may end episodes.
-                (deadline, limit) = (deadline.min(Instant::now() + DRAIN_TIME), "the process drains");
+                (deadline, limit) = (deadline.min(Instant::now() + DRAIN_TIME), "the process is draining");
                 drain = None;
             }
             for index in 0..self.workers.len() {
@@ -260,10 +260,10 @@ impl Bridge {
             let (name, failures) = (&self.settings.environment, self.losses.environments_failed);
             // An environment that fails in every episode would fill the disk.
             if failures.is_power_of_two() {
-                tracing::error!(name, environment, failures, reason, "an episode of an environment is lost");
+                tracing::error!(name, environment, failures, reason, "environment failed; episode lost");
             }
             if episode.is_out_of_use() {
-                tracing::error!(name, environment, reason, "an environment failed too often and is not used any more");
+                tracing::error!(name, environment, reason, "environment failed too often; no longer used");
             }
             self.last_failure = reason;
         }
@@ -293,7 +293,7 @@ impl Bridge {
             return Err(Error::Deaths { environment, deaths: DEATHS_IN_A_ROW_MAX, reason: fault.to_string() });
         }
         let (reason, pause_seconds) = (fault.to_string(), pause.as_secs_f64());
-        tracing::warn!(environment, process = index, lost, reason, pause_seconds, "a process is replaced");
+        tracing::warn!(environment, process = index, lost, reason, pause_seconds, "replacing a process");
         Ok(())
     }
 
@@ -406,14 +406,14 @@ impl Drop for Bridge {
 fn take(frames: &mut Frames, environment: usize, order: Order, row: Row<'_>) -> Result<Reply, String> {
     let (reward, end, frame) = match row {
         Row::Failed { reason } => return Err(reason),
-        Row::Arrived { reward, .. } if !reward.is_finite() => return Err(format!("its reward is {reward}")),
+        Row::Arrived { reward, .. } if !reward.is_finite() => return Err(format!("the reward is {reward}")),
         Row::Arrived { reward, end, frame } => (reward, end, frame),
     };
     let stored = match order {
         Order::Begin { .. } => frames.begin(environment, frame),
         Order::Step { .. } => frames.push(environment, frame),
     };
-    stored.map_err(|NotFinite| "its observation has a value that is NaN or infinite".to_owned())?;
+    stored.map_err(|NotFinite| "the observation has a value that is NaN or infinite".to_owned())?;
     Ok(Reply::Arrived { reward, end })
 }
 

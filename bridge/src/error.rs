@@ -14,7 +14,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// The Python package of the bridge cannot be written.
-    #[error("the Python package of the bridge cannot be written to {}", folder.display())]
+    #[error("cannot write the Python package of the bridge to {}", folder.display())]
     Package {
         /// The directory for the package.
         folder: PathBuf,
@@ -22,7 +22,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The interpreter cannot be started.
-    #[error("the Python interpreter {} cannot be started", python.display())]
+    #[error("cannot start the Python interpreter {}", python.display())]
     Python {
         /// Path of the interpreter.
         python: PathBuf,
@@ -30,7 +30,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The environment is not supported or cannot be made.
-    #[error("the environment {environment} cannot be run: {reason}")]
+    #[error("cannot run environment {environment}: {reason}")]
     Refused {
         /// Name of the environment.
         environment: String,
@@ -38,7 +38,7 @@ pub enum Error {
         reason: String,
     },
     /// A process failed before it described the environments.
-    #[error("no process of the environment {environment} starts: {reason}")]
+    #[error("cannot start a process of environment {environment}: {reason}")]
     Start {
         /// Name of the environment.
         environment: String,
@@ -46,7 +46,7 @@ pub enum Error {
         reason: String,
     },
     /// The environment fails in a trial episode.
-    #[error("the environment {environment} fails in {moment}: {reason}")]
+    #[error("environment {environment} failed in {moment}: {reason}")]
     Trial {
         /// Name of the environment.
         environment: String,
@@ -56,13 +56,13 @@ pub enum Error {
         reason: String,
     },
     /// The environment has no step limit, and none was set.
-    #[error("the environment {environment} has no limit of steps: set environment.steps_max")]
+    #[error("environment {environment} has no step limit; set environment.steps_max")]
     Unlimited {
         /// Name of the environment.
         environment: String,
     },
     /// A process describes other environments than the first process.
-    #[error("the processes of the environment {environment} disagree about it: {first} and {other}")]
+    #[error("processes of environment {environment} differ: {first} and {other}")]
     Changed {
         /// Name of the environment.
         environment: String,
@@ -72,7 +72,7 @@ pub enum Error {
         other: String,
     },
     /// The environment does not match the description in the run file.
-    #[error("the environment {environment} has {found}; the run file describes {described}")]
+    #[error("environment {environment} has {found}; the run file describes {described}")]
     Differs {
         /// Name of the environment.
         environment: String,
@@ -82,7 +82,7 @@ pub enum Error {
         found: String,
     },
     /// A process fails repeatedly, without a finished episode in between.
-    #[error("a process of the environment {environment} failed {deaths} times with no episode finished: {reason}")]
+    #[error("a process of environment {environment} failed {deaths} times without a finished episode: {reason}")]
     Deaths {
         /// Name of the environment.
         environment: String,
@@ -92,7 +92,7 @@ pub enum Error {
         reason: String,
     },
     /// Every environment is out of use after repeated failures of episodes.
-    #[error("no episode of the environment {environment} can be played: {reason}")]
+    #[error("cannot play episodes of environment {environment}: {reason}")]
     Broken {
         /// Name of the environment.
         environment: String,
@@ -100,13 +100,13 @@ pub enum Error {
         reason: String,
     },
     /// The process drains, and does not wait for environments that are being started or made again.
-    #[error("the environment {environment} is not waited for: the process drains")]
+    #[error("stopped waiting for environment {environment}: the process is draining")]
     Drained {
         /// Name of the environment.
         environment: String,
     },
     /// The system cannot wait for the processes.
-    #[error("the processes of the environment {environment} cannot be polled")]
+    #[error("cannot poll the processes of environment {environment}")]
     Poll {
         /// Name of the environment.
         environment: String,
@@ -119,41 +119,41 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// The process exited or was killed.
-    #[error("it {how}; its last line: {last_line}")]
+    #[error("the process {how}; last line: {last_line}")]
     Died { how: String, last_line: String },
     /// The process did not answer in time.
-    #[error("it gave no answer for {} s ({limit})", after.as_secs_f64())]
+    #[error("no response for {} s ({limit})", after.as_secs_f64())]
     Hung { after: Duration, limit: &'static str },
     /// The process sent bytes that violate the protocol.
-    #[error("it sent an invalid message: {0}")]
+    #[error("invalid message: {0}")]
     Violation(#[from] Violation),
     /// A replacement has other environments than the first process, or is refused.
-    #[error("its replacement has other environments: {other}")]
+    #[error("the new process has different environments: {other}")]
     Changed { other: String },
     /// A pipe failed.
-    #[error("its pipe failed: {0}")]
+    #[error("pipe failed: {0}")]
     Pipe(io::Error),
 }
 
 /// A message that violates the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("a frame of {bytes} bytes, of which {bytes_max} are allowed")]
+    #[error("a frame of {bytes} bytes, the limit is {bytes_max}")]
     Length { bytes: usize, bytes_max: usize },
-    #[error("more bytes than the answer to a request")]
+    #[error("more bytes than the response to a request")]
     Surplus,
-    #[error("a message of kind {0}")]
+    #[error("unknown kind {0}")]
     Kind(u8),
-    #[error("a message that ends within its {0}")]
+    #[error("truncated in the {0}")]
     Cut(&'static str),
-    #[error("{0} bytes behind the end of a message")]
+    #[error("{0} bytes after the end of a message")]
     Trailing(usize),
-    #[error("another program's greeting")]
+    #[error("the greeting of another program")]
     Magic,
-    #[error("version {theirs} of the protocol instead of {ours}")]
+    #[error("protocol version {theirs}, expected {ours}")]
     Version { ours: u16, theirs: u16 },
-    #[error("{what} of {value}, where {expected} is expected")]
+    #[error("{what} of {value}, expected {expected}")]
     Value { what: &'static str, value: u64, expected: &'static str },
-    #[error("an answer for {answered} environments to a request for {requested}")]
+    #[error("a response for {answered} environments to a request for {requested}")]
     Count { requested: usize, answered: usize },
 }

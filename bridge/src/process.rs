@@ -277,7 +277,7 @@ struct ErrorLines {
 
 impl ErrorLines {
     fn new(environment: String, number: usize) -> Self {
-        Self { environment, number, line: Vec::new(), last: "it printed nothing".into(), lines: 0 }
+        Self { environment, number, line: Vec::new(), last: "none".into(), lines: 0 }
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -298,9 +298,9 @@ impl ErrorLines {
         self.lines = self.lines.saturating_add(1);
         let (environment, process) = (&self.environment, self.number);
         match self.lines {
-            1..=LINES_MAX => tracing::warn!(environment, process, line = text, "an environment printed a line"),
+            1..=LINES_MAX => tracing::warn!(environment, process, line = text, "environment output"),
             _ if self.lines == LINES_MAX + 1 => {
-                tracing::warn!(environment, process, "further lines of this process are not logged");
+                tracing::warn!(environment, process, "not logging further lines of this process");
             }
             _ => {}
         }

@@ -226,7 +226,7 @@ fn an_environment_that_always_fails_is_given_up_with_its_reason() {
         let starts = [0, 1].map(|environment| Start { environment, seed: 1 });
         let error = bridge.begin(&starts, &mut Vec::new()).unwrap_err();
         let message = error.source.to_string();
-        assert!(message.contains(expected) && message.contains("no episode"), "{message}");
+        assert!(message.contains(expected) && message.contains("cannot play episodes"), "{message}");
         assert_eq!(bridge.losses().environments_failed, 20);
     }
 }
@@ -245,7 +245,7 @@ fn a_process_that_always_dies_is_given_up_with_its_last_line() {
     begin(&mut bridge, [0]);
     let error = bridge.step(&play, &mut taken).unwrap_err();
     let message = error.source.to_string();
-    let expected = "failed 6 times with no episode finished: it ended with status 3";
+    let expected = "failed 6 times without a finished episode: the process ended with status 3";
     assert!(message.contains(expected) && message.contains("the environment is on fire"), "{message}");
 }
 
@@ -254,9 +254,9 @@ fn what_is_not_supported_is_refused_with_the_reason() {
     let cases = [
         ("continuous", "there are no continuous actions yet"),
         ("dictionary", "its observations are a Dict; a single array is needed"),
-        ("unlimited", "has no limit of steps: set environment.steps_max"),
+        ("unlimited", "has no step limit; set environment.steps_max"),
         ("broken", "OSError: no display"),
-        ("dying", "it ended with status 7; its last line: no licence"),
+        ("dying", "the process ended with status 7; last line: no licence"),
         ("missing", "has no attribute 'missing'"),
         ("Discrete", "missing 1 required positional argument"),
         ("Dict", "a Dict was made, which is no environment: it has no action_space"),
@@ -275,7 +275,7 @@ fn what_is_not_supported_is_refused_with_the_reason() {
 fn an_environment_that_is_never_made_ends_the_start() {
     let Some(settings) = settings("hanging", 1, 1) else { return };
     let error = Bridge::start(Settings { start_timeout: Duration::from_secs(1), ..settings }).unwrap_err();
-    assert!(error.to_string().contains("it gave no answer for 1 s"), "{error}");
+    assert!(error.to_string().contains("no response for 1 s"), "{error}");
 }
 
 /// Returns a drain and the descriptor, with the runtime that closes it.
@@ -302,7 +302,7 @@ fn a_drain_ends_every_wait_for_an_environment() {
     let mut bridge = Bridge::start_until(Settings { arguments, step_timeout: long, ..hanging }, Some(pipe)).unwrap();
     drained.start();
     let error = bridge.try_episode().unwrap_err().to_string();
-    assert!(error.contains("(the process drains)"), "{error}");
+    assert!(error.contains("(the process is draining)"), "{error}");
 
     let (_runtime, drained, pipe) = drain();
     let mut bridge = Bridge::start_until(Settings { step_timeout: long, ..settings }, Some(pipe)).unwrap();
@@ -315,7 +315,7 @@ fn a_drain_ends_every_wait_for_an_environment() {
     assert_eq!(step(&mut bridge, &[(1, DIE)]), [Taken::Lost]);
     let starts = [0, 1].map(|environment| Start { environment, seed: 1 });
     let error = bridge.begin(&starts, &mut Vec::new()).unwrap_err();
-    assert!(error.source.to_string().contains("the process drains"), "{error:?}");
+    assert!(error.source.to_string().contains("the process is draining"), "{error:?}");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn settings_that_make_no_sense_are_refused() {
         (Settings { processes: 65, ..settings() }, "processes must be from 1 to the number of environments"),
         (Settings { stack: 0, ..settings() }, "stack must be from 1 to 64"),
         (Settings { step_timeout: Duration::ZERO, ..settings() }, "step_timeout must be from a millisecond to a day"),
-        (Settings { python: "no-such-python".into(), ..settings() }, "no-such-python cannot be started"),
+        (Settings { python: "no-such-python".into(), ..settings() }, "Python interpreter no-such-python"),
     ];
     for (settings, expected) in cases {
         let message = Bridge::start(settings).unwrap_err().to_string();
@@ -359,12 +359,12 @@ fn impostor(bytes: &str) -> Result<Bridge, Error> {
 #[test]
 fn a_program_that_does_not_speak_the_protocol_is_refused_before_memory_is_allocated() {
     let cases = [
-        (r"\377\377\377\177", "a frame of 2147483647 bytes, of which 8188 are allowed"),
+        (r"\377\377\377\177", "a frame of 2147483647 bytes, the limit is 8188"),
         ("Hello, world", "a frame of 1819043144 bytes"),
         (r"\005\000\000\000\001ABCD", "another program"),
-        (r"\007\000\000\000\001ZFGY\002\000", "version 2 of the protocol instead of 1"),
-        (r"\001\000\000\000\005", "a message of kind 5"),
-        (r"\001\000\000\000\005\005", "more bytes than the answer"),
+        (r"\007\000\000\000\001ZFGY\002\000", "protocol version 2, expected 1"),
+        (r"\001\000\000\000\005", "unknown kind 5"),
+        (r"\001\000\000\000\005\005", "more bytes than the response"),
     ];
     for (bytes, expected) in cases {
         let message = impostor(bytes).unwrap_err().to_string();

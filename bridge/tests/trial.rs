@@ -32,12 +32,12 @@ fn every_fault_is_named_with_the_call_that_has_it() {
         ("the observation is a dictionary", "step 3: ValueError: the observation is a dict", ""),
         ("terminated is text", "step 3: ValueError: terminated is 'no', True or False is needed", ""),
         ("truncated is a dictionary", "step 3: ValueError: truncated is {}, True or False is needed", ""),
-        ("it dies", "step 3: it ended with status 3", ""),
+        ("it dies", "step 3: the process ended with status 3", ""),
     ];
     for (fault, expected, hint) in cases {
         let Some(settings) = settings("Faulty", &format!("{{\"fault\": \"{fault}\"}}")) else { return };
         let message = tried(settings).unwrap_err().to_string();
-        assert!(message.contains(&format!(" fails in {expected}")) && message.contains(hint), "{fault}: {message}");
+        assert!(message.contains(&format!(" failed in {expected}")) && message.contains(hint), "{fault}: {message}");
     }
 }
 
@@ -45,7 +45,7 @@ fn every_fault_is_named_with_the_call_that_has_it() {
 fn a_step_that_hangs_is_named_with_the_limit_of_its_time() {
     let Some(settings) = settings("Faulty", r#"{"fault": "it hangs"}"#) else { return };
     let message = tried(Settings { step_timeout: Duration::from_secs(2), ..settings }).unwrap_err().to_string();
-    let expected = "fails in step 3: it gave no answer for 2 s (environment.step_timeout_seconds)";
+    let expected = "failed in step 3: no response for 2 s (environment.step_timeout_seconds)";
     assert!(message.contains(expected), "{message}");
 }
 
@@ -68,13 +68,13 @@ fn a_reward_that_is_no_single_finite_number_is_named() {
         ("{}", "the reward is {}, a number is needed"),
         ("[1, [2]]", "the reward is [1, [2]], a number is needed"),
         ("1j", "the reward is 1j, a number is needed"),
-        ("float('nan')", "its reward is NaN"),
-        ("-1e300", "its reward is -inf"),
+        ("float('nan')", "the reward is NaN"),
+        ("-1e300", "the reward is -inf"),
     ];
     for (reward, expected) in cases {
         let Some(settings) = settings("Reward", &format!("{{\"reward\": \"{reward}\"}}")) else { return };
         let message = tried(settings).unwrap_err().to_string();
-        assert!(message.contains("fails in step 1: ") && message.contains(expected), "{reward}: {message}");
+        assert!(message.contains("failed in step 1: ") && message.contains(expected), "{reward}: {message}");
     }
 }
 

@@ -27,26 +27,26 @@ use rows::Rows;
 use schedule::Schedule;
 use study::Study;
 
-/// Measures the effects of switches by pairs of runs (docs/ablation.md).
+/// Measures the effects of switches with paired runs (docs/ablation.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// The study file (TOML).
+    /// Study file (TOML).
     ///
-    /// An interrupted study resumes with the runs that are missing from the file of rows.
+    /// An interrupted study resumes with the runs that are missing from the results file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Directory of all runs; the study has a subdirectory of the same name.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    /// Directory of all runs, with a subdirectory named after the study.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
-    /// The file of rows [default: from the study file, or rows.csv].
+    /// Results file (CSV) [default: from the study file, or rows.csv].
     ///
-    /// Without an entry in the study file, rows.csv lies in the directory of the study.
+    /// Without an entry in the study file, rows.csv is in the study directory.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Run only the pairs with these rows, inclusive: `3..5`, or `3`.
+    /// Run only the pairs in these rows, inclusive: `3..5`, or `3`.
     #[arg(long, value_name = "N..M", value_parser = rows_between)]
     rows: Option<[usize; 2]>,
 
@@ -54,15 +54,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K")]
     pieces: Option<usize>,
 
-    /// Start no further run after N minutes; runs under way continue.
+    /// Start no further run after N minutes; runs in progress continue.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
 
-    /// Check the study file, print the plan and start nothing.
+    /// Validate the study file, print the plan and exit.
     #[arg(long)]
     check: bool,
 
-    /// Print the effects from the rows so far and start nothing.
+    /// Print the effects from the results so far and exit.
     #[arg(long, conflicts_with = "check")]
     report: bool,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 fn rows_between(text: &str) -> Result<[usize; 2], String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let ends = first.parse().ok().zip(last.parse().ok()).filter(|(first, last)| (1..=*last).contains(first));
-    ends.map(|(first, last)| [first, last]).ok_or_else(|| format!("`{text}` is no range of rows such as 3..5"))
+    ends.map(|(first, last)| [first, last]).ok_or_else(|| format!("`{text}` is not a range of rows such as 3..5"))
 }
 
 impl Args {
@@ -84,7 +84,7 @@ impl Args {
         if self.check {
             return Ok(write!(out, "{}", study.describe())?);
         }
-        let folder = RunDirectory::new(&self.runs, &study.name).context("name the folder of the study")?;
+        let folder = RunDirectory::new(&self.runs, &study.name).context("check study.name")?;
         let csv = self.csv.clone().or(study.csv.clone()).unwrap_or_else(|| folder.path().join("rows.csv"));
         if !self.report {
             self.run_pairs(&study, &folder, &csv, out)?;
@@ -95,7 +95,7 @@ impl Args {
 
     fn run_pairs(&self, study: &Study, folder: &RunDirectory, csv: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         let is_run = folder.config().exists();
-        ensure!(!is_run, "{} is the folder of a run; set study.name to another name", folder.path().display());
+        ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
         let runs = folder.path().join("trials");
         service::directory::writable(&runs)?;
         let _lock = service::directory::lock(folder.path())?;
@@ -106,7 +106,7 @@ impl Args {
         let pairs = study.pairs.iter().filter(|pair| (first..=last).contains(&pair.number)).cloned().collect();
         let mut schedule = Schedule::new(study, rows, pairs, Processes::new(runs, study.eval.clone()));
         self.pieces.iter().for_each(|&pieces| schedule.keep(pieces));
-        writeln!(out, "study {}: {} pairs to run, into {}", study.name, schedule.pairs(), csv.display())?;
+        writeln!(out, "study {}: {} pairs to run, results in {}", study.name, schedule.pairs(), csv.display())?;
         let (_runtime, drain) = crate::drain_on_signals()?;
         let begin = Instant::now();
         let limit = self.minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes)).transpose();
@@ -124,7 +124,7 @@ impl Args {
             std::thread::sleep(WATCH_INTERVAL);
         }
         let failures = schedule.failures();
-        ensure!(failures == 0, "{failures} runs failed; try them again with: zerofleet ablate {}", quoted(&self.file));
+        ensure!(failures == 0, "{failures} runs failed; retry with: zerofleet ablate {}", quoted(&self.file));
         Ok(())
     }
 }

@@ -10,11 +10,11 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, bail};
 use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
 
-/// Runs the benchmarks of `zerofleet-bench`, a separate program.
+/// Runs a benchmark (with the program zerofleet-bench).
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// The benchmark and options for it; see `--help`.
+    /// Benchmark with options; see `--help`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }

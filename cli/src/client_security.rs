@@ -12,13 +12,13 @@ use service::config::Sources;
 /// Arguments that name a live server and the credentials for it.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LiveServer {
-    /// Endpoint of a live server: `http://127.0.0.1:7001`, or `https`.
+    /// Endpoint of a live server (http or https): `http://127.0.0.1:7001`.
     #[arg(long, value_name = "ENDPOINT")]
     server: String,
-    /// Run file with authorities, client certificate and token in [security].
+    /// Run file with CA, client certificate and token in [security].
     #[arg(long, value_name = "FILE", requires = "server")]
     config: Option<PathBuf>,
-    /// Overrides one key of that file: `--set security.ca=ca.pem`.
+    /// Override one key of that file: `--set security.ca=ca.pem`.
     ///
     /// May be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "server")]

@@ -30,9 +30,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     run: plan::Args,
 
-    /// Address for a process or container to listen on; may be repeated.
+    /// Also check this listen address; may be repeated.
     ///
-    /// `zerofleet train` picks free ports.
+    /// For processes and containers with fixed ports: `zerofleet train` picks free ports.
     #[arg(long = "port", value_name = "ADDRESS:PORT")]
     ports: Vec<SocketAddr>,
 
@@ -40,9 +40,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Check only the keys of a new run, for use on other machines.
+    /// Check only the settings of a new run, not this machine.
     ///
-    /// Machine and programs are not checked. Exits with 2 if the run could never train.
+    /// Programs are not checked either. Exits with 2 if the run could never train.
     #[arg(long, conflicts_with_all = ["run", "ports", "json"])]
     settings_only: bool,
 }
@@ -56,7 +56,7 @@ impl Args {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         if self.settings_only {
             plan::check_settings(&self.run, env.into_iter())?;
-            writeln!(out, "no setting keeps the run from training")?;
+            writeln!(out, "all settings are valid for training")?;
             return Ok(ExitCode::SUCCESS);
         }
         let plan = Plan::new(&self.run, env.into_iter());

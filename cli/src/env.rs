@@ -9,7 +9,7 @@ use game::Outcome;
 use games::recorded::PREFIX;
 use service::config::Sources;
 
-/// Environments in Python.
+/// Describes Python environments (Gymnasium).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,11 +26,11 @@ enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 struct Describe {
-    /// The environment: a Gymnasium id, `module:id` or `call:module:function`.
+    /// Environment: a Gymnasium id, `module:id` or `call:module:function`.
     #[arg(long, value_name = "NAME")]
     gym: String,
 
-    /// Sets one key of the section [environment]; may be repeated.
+    /// Override one key of the section [environment]; may be repeated.
     #[arg(long = "set", value_name = "environment.KEY=VALUE")]
     sets: Vec<String>,
 }
@@ -68,7 +68,7 @@ fn write(
         };
         writeln!(output, "# an episode of random actions had {steps} steps and a return of {reward:.3} {end}")?;
         if let Some(line) = printed {
-            writeln!(output, "# its process printed: {line}")?;
+            writeln!(output, "# process output: {line}")?;
         }
     }
     writeln!(output, "[environment]\n{}", service::config::print(environment)?)?;

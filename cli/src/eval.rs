@@ -46,7 +46,7 @@ const COUNT_MAX: usize = 100_000;
 /// Maximum of `--episodes`; all episodes advance together.
 const EPISODES_MAX: usize = 65_536;
 
-/// Measures a run's latest weights.
+/// Evaluates the latest weights of a run.
 ///
 /// Reports accuracy on solved positions, with search and without; every line of play in games as small as
 /// tic-tac-toe; or the mean return of evaluation episodes in games with rewards.
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
-    /// Number of positions that `--positions oracle` draws.
+    /// Number of positions for `--positions oracle`.
     #[arg(long, value_name = "N", default_value_t = COUNT_DEFAULT)]
     count: usize,
 
@@ -314,7 +314,7 @@ pub(crate) fn measure<G: Game>(
     let with_search = if simulations > 0 { Some(accuracy(simulations)?) } else { None };
     let attributes = player.network.attributes();
     let now = attributes.weights_version;
-    ensure!(now == version, "the server replaced weights version {version} by {now} meanwhile; evaluate again");
+    ensure!(now == version, "the server switched from weights version {version} to {now}; evaluate again");
     Ok(Report {
         game: game.spec().name.clone(),
         positions: source.into(),

@@ -9,7 +9,7 @@ use proto::inference::{AnalysisClient, Moves, SearchQuery};
 
 use crate::client_security::LiveServer;
 
-/// Requests statistics and moves from a live inference server.
+/// Queries a live inference server for statistics and moves.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,7 +23,9 @@ enum Request {
         #[command(flatten)]
         server: LiveServer,
     },
-    /// Prints the best move after the given moves, in the game's notation.
+    /// Prints the best move after the given moves.
+    ///
+    /// Moves are in the notation of the game.
     Move {
         #[command(flatten)]
         server: LiveServer,

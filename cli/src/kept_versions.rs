@@ -31,7 +31,7 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 /// Length of a date with hour and minute.
 const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
-/// Lists or copies the weights versions that a run keeps.
+/// Lists or exports the weights versions of a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Request {
-    /// Lists the versions of a run, with ratings and reasons for keeping them.
+    /// Lists the weights versions of a run, with ratings.
     ///
     /// Shows version, training step, date, size, digest, rating, and the rules that keep each version: newest
     /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions).
@@ -49,7 +49,7 @@ enum Request {
         #[arg(long, value_name = "NAME")]
         run: String,
         /// Directory of all runs.
-        #[arg(long, value_name = "FOLDER", default_value = "runs")]
+        #[arg(long, value_name = "DIR", default_value = "runs")]
         runs: PathBuf,
         /// Print one JSON array instead of a table.
         #[arg(long)]
@@ -64,13 +64,13 @@ enum Request {
         #[arg(long, value_name = "NAME")]
         run: String,
         /// Directory of all runs.
-        #[arg(long, value_name = "FOLDER", default_value = "runs")]
+        #[arg(long, value_name = "DIR", default_value = "runs")]
         runs: PathBuf,
         /// Version, as listed by zerofleet weights ls [default: the latest].
         #[arg(long, value_name = "N", value_parser = trained::version)]
         version: Option<WeightsVersion>,
-        /// Directory for the copy; created if it does not exist.
-        #[arg(long, value_name = "FOLDER")]
+        /// Directory for the copy; created if missing.
+        #[arg(long, value_name = "DIR")]
         output: PathBuf,
     },
 }
@@ -103,7 +103,7 @@ fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) 
     // Nothing is removed from the directory.
     let copies = Published::new(folder, usize::MAX);
     let path = copies.manifest_path(manifest.version);
-    ensure!(!path.exists(), "{} exists", path.display());
+    ensure!(!path.exists(), "{} already exists", path.display());
     copies.write(&manifest, &bytes)?;
     Ok(path)
 }
@@ -128,7 +128,7 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
     }
     if published.next_version()?.0 > 1 {
         bail!(
-            "every weights version in {} is damaged; {} publishes a new one",
+            "all weights versions in {} are damaged; publish a new version with {}",
             folder.display(),
             printed_command::train(run)
         );
@@ -171,7 +171,7 @@ impl KeptVersions {
         kept.sort();
         kept.dedup();
         let kept: Vec<String> = kept.iter().map(WeightsVersion::to_string).collect();
-        bail!("run {} does not keep weights {version}; it keeps {}", self.run, kept.join(", "))
+        bail!("run {} has no weights {version}; kept versions are {}", self.run, kept.join(", "))
     }
 
     /// Returns all versions, ascending, with ratings. Of the arena's versions, the rule is `Accepted` for the version
@@ -349,7 +349,7 @@ mod tests {
             assert_eq!((manifest.version.0, bytes), (version, vec![version as u8]));
         }
         let error = kept.bytes(WeightsVersion(7)).unwrap_err().to_string();
-        assert_eq!(error, "run noughts does not keep weights v7; it keeps v2, v5, v8, v9");
+        assert_eq!(error, "run noughts has no weights v7; kept versions are v2, v5, v8, v9");
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
             assert_eq!(path, folder.join(format!("v{of:06}.json")));
         }
         let again = export(&run, Some(WeightsVersion(5)), folder.clone()).unwrap_err().to_string();
-        assert_eq!(again, format!("{} exists", folder.join("v000005.json").display()));
+        assert_eq!(again, format!("{} already exists", folder.join("v000005.json").display()));
     }
 
     #[test]

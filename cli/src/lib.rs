@@ -64,7 +64,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Exit status of a program stopped by an interrupt, as in shells: 128 plus the number of SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Trains game-playing networks from nothing, and shows what they have learnt.
+/// Trains, evaluates and serves game-playing networks.
 #[derive(Debug, clap::Parser)]
 #[command(name = "zerofleet", version)]
 pub struct Cli {
@@ -138,7 +138,7 @@ fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
                 _ = terminate.recv() => {}
             }
             if is_first {
-                let message = "ends after the moves under way; Ctrl-C again ends at once";
+                let message = "stopping after the current moves; press Ctrl-C again to stop at once";
                 // Without a standard error the message is lost, and nothing else.
                 drop(writeln!(io::stderr(), "{message}"));
             }

@@ -53,7 +53,7 @@ impl Answer {
         };
         let reason = match reason {
             Some(reason) => reason.to_string(),
-            None => format!("the kernels of the CPU ({}) compute the training steps", cpu.path),
+            None => format!("the CPU kernels ({}) compute the training steps", cpu.path),
         };
         Ok(Self { need, reason, evaluating: false })
     }
@@ -74,12 +74,13 @@ mod tests {
             let answer = Answer::new(&config, Inference::Local, 1, cpu).unwrap();
             serde_json::to_string(&answer).unwrap()
         };
-        let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps","evaluating":false}"#;
+        let none =
+            r#"{"need":"none","reason":"the CPU kernels (avx2-f32) compute the training steps","evaluating":false}"#;
         assert_eq!(answer(&|_| {}, Path::Avx2), none);
         let portable = answer(&|_| {}, Path::Portable);
         assert!(portable.starts_with(r#"{"need":"faster","reason":"the CPU has neither AVX2"#), "{portable}");
         let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), Path::Avx2);
-        assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU","evaluating":false}"#);
+        assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is not a CPU","evaluating":false}"#);
         let actors = answer(&|config| config.network.channels = 24, Path::Avx2);
         assert!(actors.contains(r#""need":"required""#) && actors.contains(r#""evaluating":true"#), "{actors}");
         let cpu = Cpu { path: Path::Avx2, has_bf16: false };

@@ -62,7 +62,7 @@ const ADAPTATIONS: usize = 3;
 /// MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Players: RUN, RUN@VERSION, random, playouts-N, alphabeta-D or an engine.
+    /// RUN, RUN@VERSION, random, playouts-N, alphabeta-D or an engine.
     ///
     /// A run plays with the latest weights (first), or with a kept version (first@12); a suffix sets the simulations
     /// per move (first:400). An engine has the name given by --engine. Scores and Elo are from the view of the first
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     engines: engines::Options,
 
-    /// Games per pair of players, an even number [default: 200, with --sprt 16384].
+    /// Games per pairing (even) [default: 200, with --sprt 16384].
     #[arg(long, value_name = "N")]
     games: Option<usize>,
 
@@ -88,27 +88,27 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// Simulations per move of all other players [default: as --simulations].
+    /// Simulations per move of the other players [default: as --simulations].
     ///
     /// The first player keeps --simulations.
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Give the other players simulations for the same time as the first.
+    /// Adapt the simulations of other players to the time of the first.
     #[arg(long)]
     equal_time: bool,
 
-    /// Stop a match of two players as soon as a test accepts ELO0 or ELO1.
+    /// Stop a match of two players once an SPRT accepts ELO0 or ELO1.
     ///
     /// A sequential probability ratio test decides between two differences in Elo, such as 0,20.
     #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
     sprt: Option<Hypotheses>,
 
-    /// Probability that the test accepts ELO1 where ELO0 holds.
+    /// Type I error rate: probability of accepting ELO1 if ELO0 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     alpha: f64,
 
-    /// Probability that the test accepts ELO0 where ELO1 holds.
+    /// Type II error rate: probability of accepting ELO0 if ELO1 holds.
     #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
     beta: f64,
 
@@ -116,19 +116,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Write every game with all moves to this file.
+    /// Write all games with moves to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write every game of Go, Hex, Othello or Gomoku to this directory, as SGF.
-    #[arg(long, value_name = "FOLDER")]
+    /// Write all games of Go, Hex, Othello or Gomoku here, as SGF.
+    #[arg(long, value_name = "DIR")]
     sgf: Option<PathBuf>,
 
-    /// Date for the records of --sgf, such as 2026-01-31 [default: none].
+    /// Date in the SGF records, such as 2026-01-31 [default: none].
     #[arg(long, value_name = "DATE", requires = "sgf")]
     sgf_date: Option<Date>,
 
-    /// Draw the ratings with intervals to this file, as SVG.
+    /// Plot the ratings with intervals to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
@@ -230,7 +230,7 @@ impl Args {
         for (option, file) in [("--csv", &self.csv), ("--picture", &self.picture)] {
             let folder = file.as_ref().and_then(|file| file.parent()).filter(|folder| *folder != Path::new(""));
             if let Some(folder) = folder {
-                ensure!(folder.is_dir(), "{option}: there is no folder {}", folder.display());
+                ensure!(folder.is_dir(), "{option}: no such directory: {}", folder.display());
             }
         }
         self.engines.check(&self.players)?;
@@ -238,11 +238,11 @@ impl Args {
         let runs: BTreeSet<&str> = evaluated.filter_map(|entry| entry.player.run()).map(String::as_str).collect();
         ensure!(
             self.options.inference.is_none() || runs.len() < 2,
-            "--inference: a server evaluates with its own weights, not with those of {}",
+            "--inference: one server cannot evaluate for several runs ({})",
             runs.into_iter().collect::<Vec<_>>().join(" and ")
         );
         let sprt = self.sprt.map(|Hypotheses { elo0, elo1 }| {
-            ensure!(self.players.len() == 2, "--sprt: ends the match of two players, not of {}", self.players.len());
+            ensure!(self.players.len() == 2, "--sprt: needs two players, not {}", self.players.len());
             Sprt::new(sprt::Settings { elo0, elo1, alpha: self.alpha, beta: self.beta }).context("--sprt")
         });
         Ok(Settings {
@@ -270,7 +270,7 @@ impl Args {
                     if let Some((other, of)) = &found
                         && *other != game
                     {
-                        bail!("{of} is about {other}, and run {run} about {game}: a match is of one game");
+                        bail!("{of} is for {other}, but run {run} is for {game}; all players must play the same game");
                     }
                     found = Some((game, format!("run {run}")));
                     Some(Player::Network(eval::Player {
@@ -283,7 +283,7 @@ impl Args {
             };
             contenders.push(player.map(|player| Contender::new(name, player)));
         }
-        let (game, _) = found.context("one player must be a run, which determines the game, or --game must name it")?;
+        let (game, _) = found.context("the game is unknown; pass --game, or a run as a player")?;
         let rules = game.rules();
         let start = |(Entry { name, .. }, contender): (&Entry, Option<Contender>)| match contender {
             Some(contender) => Ok(contender),
@@ -347,7 +347,7 @@ fn play(
     let spec = game.spec();
     ensure!(
         spec.scoring == Scoring::Outcome,
-        "{} is scored by its rewards and has no matches; compare the returns of zerofleet eval",
+        "{} is scored by its rewards and has no matches; compare mean returns with zerofleet eval",
         spec.name
     );
     let openings = matches::openings(game, settings.matches, 0, &mut ChaCha8Rng::seed_from_u64(settings.seed));
@@ -470,7 +470,7 @@ fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPo
     for Contender { name, player, .. } in contenders {
         let Player::Network(player) = player else { bail!("--equal-time: {name} has no simulations to adapt") };
         let Some((target, simulations)) = first else {
-            ensure!(player.simulations > 0, "--equal-time: {name} plays its raw policy, without simulations");
+            ensure!(player.simulations > 0, "--equal-time: {name} plays the raw policy, without simulations");
             first = Some((time_of_moves(game, player, &positions)?, player.simulations));
             continue;
         };

@@ -50,8 +50,8 @@ pub(crate) struct Served<'a> {
 pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     ensure!(
         served.manifest.architecture.model == Model::Alphazero,
-        "an inference server evaluates networks of wins, draws and losses only: use zerofleet-torch, which cargo build \
-         --release --package cli --features torch builds"
+        "an inference server supports only networks of wins, draws and losses; use zerofleet-torch (cargo build \
+         --release --package cli --features torch)"
     );
     let program = beside_this_binary(Role::Inference.program(), "inference-server --features torch")?;
     let server = Server::start(program, &served).context("start an inference server")?;
@@ -75,7 +75,7 @@ struct Server {
 
 impl Server {
     fn start(program: PathBuf, served: &Served<'_>) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("make a folder for its weights")?;
+        let folder = tempfile::tempdir().context("create a directory for the weights")?;
         let published = Published::new(folder.path().to_owned(), 1);
         published.write(served.manifest, served.bytes)?;
         let weights = published.manifest_path(served.manifest.version);

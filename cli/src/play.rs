@@ -21,8 +21,8 @@ use crate::watch;
 /// The text of the command `help`.
 pub(super) const HELP: &str = "\
 a move   play it, in the notation of the game
-back     take back your last move and the answer to it
-hint     show the move that the program would play for you
+back     take back your last move and the reply
+hint     suggest a move
 sides    swap sides
 new      start a new game
 help     show this list
@@ -107,7 +107,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Simulations per move of the program and per hint; 0 plays the raw policy.
+    /// Simulations per move and per hint; 0 plays the raw policy.
     #[arg(long, value_name = "N", default_value_t = 200)]
     simulations: u32,
 
@@ -123,7 +123,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
-    /// Keep the game in this file, as SGF.
+    /// Save the game to this file, as SGF.
     ///
     /// Go, Hex, Othello and Gomoku only. The file is written after every move.
     #[arg(long, value_name = "FILE")]
@@ -137,7 +137,7 @@ impl Args {
         let Trained { game, search, discount, mut networks, .. } = Trained::open(&self.trained, threads)?;
         ensure!(
             !matches!(game, GameKind::Recorded(_)),
-            "{game} runs outside this program, which cannot show it; zerofleet eval measures the run"
+            "{game} runs outside this program and cannot be shown; use zerofleet eval"
         );
         let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
@@ -278,7 +278,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
                     ControlFlow::Break(())
                 }
                 Line::TooLong => {
-                    writeln!(self.output, "the line is too long for a move or a command")?;
+                    writeln!(self.output, "line too long")?;
                     ControlFlow::Continue(())
                 }
                 Line::Text(text) => self.execute(text.trim())?,

@@ -32,8 +32,9 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
         anyhow::Ok((evaluations, welcome))
     })?;
     let seconds = CONNECT_TIMEOUT.as_secs();
-    let welcome = welcome
-        .with_context(|| format!("no inference server of {} answers at {endpoint} in {seconds} s", spec.name))?;
+    let welcome = welcome.with_context(|| {
+        format!("no response from an inference server of {} at {endpoint} in {seconds} s", spec.name)
+    })?;
     let attributes = Attributes {
         name: format!("inference server at {endpoint}").into(),
         weights_version: welcome.version,

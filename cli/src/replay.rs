@@ -37,7 +37,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Request {
-    /// Shows contents and counters of every table, and the reason for waiting inserts or samples.
+    /// Shows the contents and counters of every table.
+    ///
+    /// Also shows why inserts or samples wait.
     Stats {
         #[command(flatten)]
         source: Source,
@@ -65,19 +67,19 @@ enum Request {
         #[arg(value_parser = parse_id)]
         id: TrajectoryId,
     },
-    /// Checks a run's log and reports damage, without changing it.
+    /// Checks the replay log of a run, without changing it.
     ///
-    /// Fails if anything is damaged.
+    /// Reports all damage, and fails if there is any.
     Verify {
         #[command(flatten)]
         run: RunArgs,
     },
-    /// Restores the archive of a replay log to test it, and serves the log.
+    /// Tests the archive of a replay log: restores, checks and serves it.
     ///
     /// Restores into another directory, checks the log there, and reports the contents and any gaps. Changes neither
     /// the archive nor the run. Fails if anything is damaged.
     Drill(drill::Args),
-    /// Exports a table's trajectories to a file: Parquet or text.
+    /// Exports the trajectories of a table to Parquet or text.
     ///
     /// Parquet has a row per position, text a line per game.
     Export {
@@ -89,7 +91,9 @@ enum Request {
         #[arg(value_name = "FILE")]
         to: PathBuf,
     },
-    /// Quarantines a trajectory, or all of an actor: excludes it from sampling.
+    /// Quarantines a trajectory, or all of an actor.
+    ///
+    /// Trajectories in quarantine are not sampled.
     Quarantine {
         #[command(flatten)]
         source: Source,
@@ -115,7 +119,7 @@ enum Request {
         /// Name of the table.
         #[arg(long, default_value = MAIN_TABLE)]
         table: String,
-        /// Settings by keys of `[[replay.tables]]`.
+        /// Settings to change, by keys of `[[replay.tables]]`.
         ///
         /// For example: `samples_per_insert=4 window_items_min=100000`.
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -129,7 +133,7 @@ struct Listing {
     /// Name of the table.
     #[arg(long, default_value = MAIN_TABLE)]
     table: String,
-    /// Sort order [default: newest; for an export, id].
+    /// Sort order [default: newest; export: id].
     ///
     /// By `id`, `newest` first, or `surprising` first (the least expected outcomes).
     #[arg(long, value_enum)]
@@ -324,11 +328,11 @@ fn report_verified(settings: &Settings, out: &mut impl Write) -> anyhow::Result<
         let done = if found.cut { "cut off" } else { "skipped" };
         writeln!(
             out,
-            "{}: {} bytes from byte {} are {}; a restart would have them {done}",
+            "{}: {} bytes at offset {} are {}; {done} at the next restart",
             found.name, found.length, found.offset, found.what
         )?;
     }
-    ensure!(damage.is_empty(), "the log of {} is damaged in {} places", settings.directory.display(), damage.len());
+    ensure!(damage.is_empty(), "the log in {} is damaged in {} places", settings.directory.display(), damage.len());
     writeln!(out, "all checksums are valid")?;
     Ok(())
 }

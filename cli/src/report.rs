@@ -37,7 +37,7 @@ pub(crate) struct Args {
     run: String,
 
     /// Directory of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 }
 

@@ -14,7 +14,7 @@ use crate::printed_command;
 pub(crate) const FROM_NOTHING: u64 = 0;
 
 /// Remedy for a run without checkpoints, unless it is deterministic.
-pub(crate) const TRAIN_FROM_NOTHING: &str = "train from nothing with --from 0, which keeps the trained weights";
+pub(crate) const TRAIN_FROM_NOTHING: &str = "restart training with --from 0 (keeps the trained weights)";
 
 /// Returns the progress of the checkpoint from which a run resumes; `None` for an untrained run.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
     match failed {
         Some(Error::AllDamaged { directory, damaged }) => {
             let (folder, reasons) = (directory.display(), damaged.join("; "));
-            bail!("every checkpoint in {folder} is damaged ({reasons}): restore one from a backup, or {remedy}")
+            bail!("all checkpoints in {folder} are damaged ({reasons}); restore one from a backup, or {remedy}")
         }
         Some(error) => return Err(error.into()),
         None => {}
@@ -43,8 +43,8 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
     let (name, folder) = (run.name(), folder.display());
     ensure!(
         trained == 0,
-        "run {name} has taken at least {trained} training steps, and {folder} holds no checkpoint of them: copy the \
-         folder back, or {remedy}"
+        "run {name} has taken at least {trained} training steps, but {folder} has no checkpoint; restore the \
+         directory, or {remedy}"
     );
     Ok(None)
 }
@@ -62,9 +62,13 @@ fn trained_steps(plan: &Plan) -> anyhow::Result<u64> {
 
 /// Sets aside all checkpoints after training step `step`; for [`FROM_NOTHING`], all checkpoints.
 pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
-    ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
+    ensure!(
+        plan.learners == 1,
+        "--from: not supported with {} learners, since each has separate checkpoints",
+        plan.learners
+    );
     let group = &plan.config.learner.group;
-    ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
+    ensure!(group.is_empty(), "--from: not supported with learner.group, since each learner has separate checkpoints");
     // A learner of a killed supervisor could still write a last checkpoint after later checkpoints were set aside.
     let lock = |learner| {
         let directory = plan.run.checkpoints_of(learner);
@@ -83,10 +87,10 @@ pub(crate) fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
         undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
     }
     match step {
-        FROM_NOTHING => println!("training from nothing; the weights trained so far are kept"),
+        FROM_NOTHING => println!("training from scratch; the weights trained so far are kept"),
         _ => println!("continuing from the checkpoint of training step {step}"),
     }
-    undone.iter().for_each(|name| println!("a later checkpoint is kept as {name}"));
+    undone.iter().for_each(|name| println!("later checkpoint kept as {name}"));
     Ok(())
 }
 

@@ -178,7 +178,7 @@ pub(crate) fn warnings(r: &RunMetrics) -> Vec<(&'static str, String)> {
 fn lost(health: &Health) -> Option<String> {
     let [lost, failures] = [health.lost_episodes, health.environment_failures].map(|count| count.unwrap_or(0.0));
     (lost + failures > 0.0)
-        .then(|| format!("{} episodes, in {} failures of the environment", count(Some(lost)), count(Some(failures))))
+        .then(|| format!("{} episodes, in {} environment failures", count(Some(lost)), count(Some(failures))))
 }
 
 /// Formats the warning that targets lie beyond the network's support, with a remedy; `None` below the minimum share.
@@ -190,11 +190,11 @@ pub(crate) fn beyond_support(health: &Health) -> Option<String> {
         format!("start a new run with network.support = {needed:.0}, or scale the rewards down")
     } else {
         let end = inverse_transform(SUPPORT_MAX as f64);
-        format!("scale the rewards down, since the largest network.support, {SUPPORT_MAX}, ends at {end:.0}")
+        format!("scale the rewards down: the largest network.support, {SUPPORT_MAX}, ends at {end:.0}")
     };
     Some(format!(
-        "{} of the values and rewards lie beyond network.support = {support:.0}, which ends at {:.0}, and look alike to \
-         the network; the largest is {}: {remedy}",
+        "{} of the values and rewards lie beyond network.support = {support:.0}, which ends at {:.0}, and are \
+         indistinguishable to the network; the largest is {}; {remedy}",
         percent(Some(share)),
         inverse_transform(support),
         number(Some(largest)),
@@ -337,7 +337,7 @@ mod tests {
             found.starts_with("1.0 % of the values and rewards lie beyond network.support = 25, which ends at 642")
         );
         // h(175,000) = √175,001 − 1 + 175 = 592.3.
-        assert!(found.contains("the largest is 175.0k: start a new run with network.support = 593"), "{found}");
+        assert!(found.contains("the largest is 175.0k; start a new run with network.support = 593"), "{found}");
     }
 
     #[test]
@@ -352,10 +352,7 @@ mod tests {
     #[test]
     fn targets_beyond_every_support_must_be_scaled() {
         let found = warning(1.0, 1e9).unwrap();
-        assert!(
-            found.contains("scale the rewards down, since the largest network.support, 1024, ends at 3958"),
-            "{found}"
-        );
+        assert!(found.contains("scale the rewards down: the largest network.support, 1024, ends at 3958"), "{found}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl<'a> Recorder<'a> {
     /// SGF has no such game.
     pub(crate) fn of(game: &'a AnyGame) -> anyhow::Result<Self> {
         let notation = Notation::of(game).with_context(|| {
-            format!("--sgf: {} has no records in SGF; Go, Hex, Othello and Gomoku have", game.spec().name)
+            format!("--sgf: {} has no SGF format; use Go, Hex, Othello or Gomoku", game.spec().name)
         })?;
         Ok(Self { game, notation })
     }

@@ -172,10 +172,9 @@ fn not_searched(metrics: &RunMetrics) -> String {
             "no actor can play with the weights ({why}); change the section [network] or actor.device and start a new run"
         ),
         None if metrics.weights_lag.is_none() => {
-            "no actor has weights to play with; see the log of the learner, and under arena.gate that of the arena"
-                .to_owned()
+            "no actor has received weights; see the learner log, and with arena.gate the arena log".to_owned()
         }
-        None => "no position is searched; see the logs of the actors".to_owned(),
+        None => "no position is searched; see the actor logs".to_owned(),
     }
 }
 
@@ -201,10 +200,9 @@ fn not_stored(metrics: &RunMetrics) -> String {
         }
         Some("not_stored") => "the replay server cannot write its log; free disk space".to_owned(),
         None if is_above_zero(health.lost_episodes) => {
-            "every episode is lost to a failure of the environment; see the logs of the actors".to_owned()
+            "every episode is lost to an environment failure; see the actor logs".to_owned()
         }
-        _ => "games end and none reaches the replay table; see the logs of the actors and of the replay server"
-            .to_owned(),
+        _ => "games end, but none reaches the replay table; see the actor and replay server logs".to_owned(),
     }
 }
 
@@ -221,9 +219,10 @@ fn remedy_of(defect: &str) -> &'static str {
 
 fn not_trained(metrics: &RunMetrics) -> String {
     if metrics.health.nothing_to_draw > 0.0 {
-        return "nothing in the replay table may be drawn; zerofleet replay ls shows what is in quarantine".to_owned();
+        return "nothing in the replay table can be sampled; list quarantined trajectories with zerofleet replay ls"
+            .to_owned();
     }
-    "the learner makes no training step, though there are samples; see its log, or make a step cheaper with a lower \
+    "the learner takes no training step although samples are available; see the learner log, or lower \
      learner.batch_size"
         .to_owned()
 }

@@ -36,19 +36,19 @@ const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 /// Shows the fleet: processes, rates, versions, bottleneck and cost.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Admin port of a process; may be repeated [default: all services, port 9100].
+    /// Admin port of a process; may be repeated [default: all services].
     ///
     /// Every address of a host name is a process, and names are resolved again every few seconds. The default is the
     /// hosts replay, learner, inference, actor and arena, with port 9100.
     #[arg(long = "admin", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "run")]
     admins: Vec<String>,
 
-    /// Name of a run that `zerofleet train` is training on this machine.
+    /// Name of a run in training on this machine.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
 
     /// Directory of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
     /// Price per hour, in any currency: `1.20`, or by role `learner=0.90`.

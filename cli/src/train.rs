@@ -43,14 +43,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     run: plan::Args,
 
-    /// Train reproducibly in one process, until this number of versions.
+    /// Train deterministically in one process, up to this many versions.
     ///
     /// The order of events does not depend on the clock: a run file and a seed give the same weights bit for bit,
     /// also after interruptions. CPU only.
     #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
-    /// Episodes per version of a deterministic run [default: 256, or the run's].
+    /// Episodes per deterministic version [default: 256, or the run's].
     ///
     /// Must be a multiple of 64.
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
@@ -58,16 +58,16 @@ pub(crate) struct Args {
 
     /// Continue the run from the checkpoint of this training step.
     ///
-    /// Later checkpoints are set aside. With 0, the network is trained from nothing, and the weights trained so far
-    /// are kept.
+    /// Later checkpoints are set aside. With 0, training restarts from scratch, and the weights trained so far are
+    /// kept.
     #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
     from: Option<u64>,
 
-    /// Print as JSON whether the learner needs libtorch, and start nothing.
+    /// Print as JSON whether the learner needs libtorch, and exit.
     #[arg(long, hide = true)]
     needs_libtorch: bool,
 
-    /// Drain when standard input closes, because the parent program is gone.
+    /// Drain when standard input closes (the parent process has exited).
     #[arg(long, hide = true)]
     exit_with_parent: bool,
 }
@@ -142,7 +142,7 @@ fn supervise(
     if !of_run.boards.is_empty() {
         let game = &of_run.game;
         screen.print(&format!(
-            "losses, held-out games and strength below are of {game}; games, positions and replay of all boards"
+            "losses, held-out games and strength below are for {game}; games, positions and replay are for all boards"
         ));
     }
     plan.placement.lines().iter().for_each(|line| screen.print(line));
@@ -364,7 +364,7 @@ fn moves(totals: &BTreeMap<String, f64>) -> f64 {
 /// Training cannot continue without this role.
 fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<String> {
     match role {
-        Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights from the arena only"),
+        Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights only from the arena"),
         // The arena only measures, and no process waits for it.
         Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
         // Actors evaluate positions without the server meanwhile.
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(goes_on(Role::Arena), "it is gone; training continues unmeasured");
         assert_eq!(goes_on(Role::Inference), "it is gone; training continues without it");
         let error = without(Role::Arena, true, "it is gone").unwrap_err().to_string();
-        assert_eq!(error, "it is gone; with arena.gate the actors get weights from the arena only");
+        assert_eq!(error, "it is gone; with arena.gate the actors get weights only from the arena");
         for role in [Role::Actor, Role::Replay, Role::Learner] {
             assert_eq!(without(role, false, "it is gone").unwrap_err().to_string(), "it is gone");
         }

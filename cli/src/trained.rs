@@ -67,13 +67,13 @@ pub(crate) fn version(text: &str) -> Result<WeightsVersion, String> {
 #[group(skip)]
 pub(crate) struct Options {
     /// Directory of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,
 
     /// Device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     ///
-    /// `auto` is the faster of CPU and accelerator. For an accelerator, a program that is built without libtorch
-    /// starts an inference server.
+    /// `auto` is the faster of CPU and accelerator. For an accelerator, a program built without libtorch starts an
+    /// inference server.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 
@@ -85,10 +85,9 @@ pub(crate) struct Options {
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 
-    /// Inference server that evaluates: `http://127.0.0.1:7003` or `https`.
+    /// Evaluate on this inference server (http or https endpoint).
     ///
-    /// The server evaluates with the latest weights at the start. The run then only supplies the game, the search and
-    /// the credentials.
+    /// The server evaluates with the latest weights at the start. The run supplies only game, search and credentials.
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
@@ -98,7 +97,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "GAME")]
     pub game: Option<GameKind>,
 
-    /// Overrides one key of the run's configuration; may be repeated.
+    /// Override one key of the run's configuration; may be repeated.
     ///
     /// For example `search.c_init=2.5`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -133,7 +132,7 @@ impl Options {
             calibration: Calibration::Off,
             threads: Threads::exactly(threads),
             batch_max: BatchMax::exactly(BATCH_MAX),
-            torch_build: "use zerofleet-torch, which cargo build --release --package cli --features torch builds",
+            torch_build: "use zerofleet-torch (cargo build --release --package cli --features torch)",
         };
         // A command stores no measured speeds, so that every start measures again.
         let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
@@ -239,7 +238,7 @@ impl Trained {
                 let name = run.name();
                 ensure!(
                     version.is_none(),
-                    "--inference: a server evaluates with its own weights, not with a version of {name}"
+                    "--inference: the server chooses the weights; a version of {name} cannot be selected"
                 );
                 config.security.check_endpoint("--inference", endpoint)?;
                 use_credentials(&config.security)?;
@@ -404,7 +403,7 @@ pub(crate) mod tests {
         let run = begin_with(runs.path(), "catch");
         publish(&run, architecture(&"catch".parse().unwrap()), 1);
         let error = service::chain(&Trained::open(&args(runs.path(), "noughts"), 1).err().unwrap());
-        assert!(error.contains("predict wins, draws and losses, and catch is scored by its rewards"), "{error}");
+        assert!(error.contains("predict wins, draws and losses, but catch is scored by its rewards"), "{error}");
     }
 
     #[test]
@@ -442,7 +441,7 @@ pub(crate) mod tests {
         publish(&run, architecture(&GameKind::TicTacToe), 1);
         fs::write(run.path().join("weights/v000001.safetensors"), b"not what was written").unwrap();
         let error = refusal(runs.path(), "noughts");
-        assert!(error.contains("is damaged"), "{error}");
+        assert!(error.contains("are damaged"), "{error}");
     }
 
     #[test]
@@ -495,7 +494,7 @@ pub(crate) mod tests {
         let args = |options| Args { run: run.clone(), version: None, options };
         let refused = |options| service::chain(&Trained::open(&args(options), 1).err().unwrap());
         let error = refused(options.clone());
-        assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
+        assert!(error.contains("12 channels") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });
         // No server is in the directory of these tests.
         let remedy = "--package inference-server --features torch";

@@ -55,9 +55,9 @@ pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between lines about the whole study without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Searches for the settings of a run (docs/tuning.md).
+/// Tunes the settings of a run (docs/tuning.md).
 ///
-/// A study makes many short runs and stops bad runs early.
+/// A study runs many short trials and stops poor trials early.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -85,20 +85,20 @@ enum Measure {
 /// Options of a study.
 #[derive(Debug, Clone, clap::Args)]
 struct StudyArgs {
-    /// The study file (TOML). An interrupted study resumes.
+    /// Study file (TOML); an interrupted study resumes.
     // Required, except with a measurement.
     #[arg(value_name = "FILE", default_value = "", hide_default_value = true)]
     file: PathBuf,
 
-    /// Directory of all runs; the study has a subdirectory of the same name.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    /// Directory of all runs, with a subdirectory named after the study.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
 
-    /// Let failed trials run again.
+    /// Run failed trials again.
     #[arg(long)]
     retry_failed: bool,
 
-    /// Check the study file, print the plan and start nothing.
+    /// Validate the study file, print the plan and exit.
     #[arg(long)]
     check: bool,
 }
@@ -121,14 +121,14 @@ impl Args {
 impl StudyArgs {
     /// Runs the trials of the study until all have stopped or a signal requests a stop.
     fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
-        ensure!(!self.file.as_os_str().is_empty(), "name a study file, or `batch`; see zerofleet tune --help");
+        ensure!(!self.file.as_os_str().is_empty(), "expected a study file or `batch`; see zerofleet tune --help");
         let study = Study::read(&self.file)?;
         if self.check {
             return Ok(write!(out, "{}", study.describe())?);
         }
-        let folder = RunDirectory::new(&self.runs, &study.name).context("name the folder of the study")?;
+        let folder = RunDirectory::new(&self.runs, &study.name).context("check study.name")?;
         let is_run = folder.config().exists();
-        ensure!(!is_run, "{} is the folder of a run; set study.name to another name", folder.path().display());
+        ensure!(!is_run, "{} is the directory of a run; choose another study.name", folder.path().display());
         let trials = folder.path().join("trials");
         service::directory::writable(&trials)?;
         let _lock = service::directory::lock(folder.path())?;

@@ -40,13 +40,13 @@ pub(crate) fn watch<G: Game>(
         let action = *chosen.first().context("choose an action")?;
         let text = game.action_name(&position, action);
         let reward = game.play(&mut position, action);
-        ensure!(reward.is_finite(), "{name} gave the reward {reward} in step {step}");
+        ensure!(reward.is_finite(), "{name} returned the reward {reward} in step {step}");
         step += 1;
         sum += f64::from(reward);
         writeln!(output, "step {step}: {text}, reward {reward}, sum {sum}\n\n{}\n", game.render(&position))?;
     };
     let end = match outcome {
-        Outcome::Truncated => "cut short by the limit of steps",
+        Outcome::Truncated => "truncated by the step limit",
         Outcome::Finished | Outcome::Draw | Outcome::Win(_) => "over",
     };
     writeln!(output, "{end} after {step} steps: return {sum}")?;

@@ -6,15 +6,15 @@ const FLATTENED: &str = "network.heads=flattened";
 /// A training algorithm: a search with the kind of network that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
-    /// pUCT by the rules of the game (Silver et al. 2018).
+    /// pUCT with the rules of the game (Silver et al. 2018).
     Alphazero,
-    /// Gumbel search by the rules of the game (Danihelka et al. 2022).
+    /// Gumbel search with the rules of the game (Danihelka et al. 2022).
     GumbelAlphazero,
-    /// pUCT in the latent states of a learned model (Schrittwieser et al. 2020).
+    /// pUCT in a learned model (Schrittwieser et al. 2020).
     Muzero,
-    /// Gumbel search in the latent states of a learned model (Danihelka et al. 2022).
+    /// Gumbel search in a learned model (Danihelka et al. 2022).
     GumbelMuzero,
-    /// pUCT in the latent states and afterstates of a learned model with chance (Antonoglou et al. 2022).
+    /// pUCT in a learned model with chance (Antonoglou et al. 2022).
     StochasticMuzero,
 }
 

@@ -70,10 +70,10 @@ pub fn bottleneck(load: &Load) -> Bottleneck {
     let (sentence, remedy) = match part {
         Part::Learner => (
             format!(
-                "The learner is the bottleneck: it trains {training} of its time, and the self-play threads wait \
-                 {insert_wait} of theirs for it."
+                "The learner is the bottleneck: it trains {training} of the time, and the self-play threads wait \
+                 {insert_wait} of the time for it."
             ),
-            "Let searches go deeper in that time (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
+            "Use the time for deeper searches (selfplay.full_simulations_max); or lower replay.samples_per_insert, so \
              that each position is trained on less often; or make a training step cheaper with a smaller network; or \
              train on an accelerator (learner.device) or more cores (learner.threads, with fewer actor.threads).",
         ),
@@ -81,40 +81,40 @@ pub fn bottleneck(load: &Load) -> Bottleneck {
             let (phase, share, remedy) = longest_phase(load);
             let share = percent(share);
             let sentence = format!(
-                "Self-play is the bottleneck: the learner waits {sampling} of its time for samples, and {phase} takes \
+                "Self-play is the bottleneck: the learner waits {sampling} of the time for samples, and {phase} takes \
                  {share} of the time of the self-play threads."
             );
             (sentence, remedy)
         }
         Part::Preparing => (
             format!(
-                "Making batches is the bottleneck: its threads are busy {preparing} of their time, and the training \
-                 thread waits {sampling} of its for them."
+                "Batch preparation is the bottleneck: the preparing threads are busy {preparing} of the time, and the \
+                 training thread waits {sampling} of the time for them."
             ),
-            "Leave it a core of its own (fewer actor.threads) and raise learner.prepare_threads, or lower \
+            "Free a core for it (fewer actor.threads) and raise learner.prepare_threads, or lower \
              replay.samples_per_insert.",
         ),
         Part::Publication => (
             format!("Writing weights and checkpoints is the bottleneck: it takes {publishing} of the learner's time."),
-            "Raise learner.publish_interval_seconds and learner.checkpoint_interval_seconds, or take a faster disk.",
+            "Raise learner.publish_interval_seconds and learner.checkpoint_interval_seconds, or use a faster disk.",
         ),
         Part::Replay => (
             format!(
-                "The replay server is the bottleneck: the learner waits {sampling} of its time for samples while the \
-                 self-play threads wait {insert_wait} of theirs to insert."
+                "The replay server is the bottleneck: the learner waits {sampling} of the time for samples, while the \
+                 self-play threads wait {insert_wait} of the time to insert."
             ),
-            "Raise replay.error_items, so that its rate limiter lets both sides run ahead further; or take a faster \
+            "Raise replay.error_items, so that the rate limiter lets both sides run further ahead; or use a faster \
              disk for the run.",
         ),
         Part::Nothing => {
             let used = load.cores_used.map(|used| format!(", with {} of the cores in use", percent(used)));
             let used = used.unwrap_or_default();
             let sentence = format!(
-                "Self-play and training are balanced: the learner waits {sampling} of its time, the self-play threads \
-                 {insert_wait} of theirs{used}."
+                "Self-play and training are balanced: the learner waits {sampling} of the time, the self-play threads \
+                 {insert_wait}{used}."
             );
-            let remedy = "Only more or faster cores, or an accelerator, speed up both; a smaller network or fewer \
-                          simulations make both do more with these.";
+            let remedy = "More or faster cores or an accelerator speed up both, as do a smaller network or fewer \
+                          simulations.";
             (sentence, remedy)
         }
     };
@@ -139,7 +139,7 @@ fn limiting_part(load: &Load) -> Part {
 fn longest_phase(load: &Load) -> (&'static str, f64, &'static str) {
     let Load { evaluating, searching, without_weights, .. } = *load;
     if without_weights.max(BLOCKED) > evaluating.max(searching) {
-        ("waiting for weights", without_weights, "Check the logs: the learner's weights do not arrive.")
+        ("waiting for weights", without_weights, "Check the logs: no weights arrive from the learner.")
     } else if evaluating >= searching {
         (
             "evaluation",
@@ -190,7 +190,8 @@ mod tests {
         assert_eq!(part, Part::Learner);
         assert_eq!(
             sentence,
-            "The learner is the bottleneck: it trains 97 % of its time, and the self-play threads wait 40 % of theirs for it."
+            "The learner is the bottleneck: it trains 97 % of the time, and the self-play threads wait \
+             40 % of the time for it."
         );
         assert!(remedy.contains("replay.samples_per_insert"), "{remedy}");
     }

@@ -219,8 +219,8 @@ impl Child {
         self.failures_in_a_row = if killed(status) { 0 } else { self.failures_in_a_row + 1 };
         if self.failures_in_a_row == DEATHS_IN_A_ROW_MAX {
             let seconds = HEALTHY_AFTER.as_secs();
-            let often = format!("ended {DEATHS_IN_A_ROW_MAX} times in a row within {seconds} s of its start");
-            return Event::GivenUp { why: format!("{often} (it {how}); last log line: {last_log_line}") };
+            let often = format!("ended {DEATHS_IN_A_ROW_MAX} times in a row within {seconds} s of the start");
+            return Event::GivenUp { why: format!("{often} (last: {how}); last log line: {last_log_line}") };
         }
         let pause = backoff(self.deaths_in_a_row);
         self.deaths_in_a_row += 1;
@@ -289,8 +289,7 @@ fn killed(status: ExitStatus) -> bool {
 }
 
 /// Remedy for a libtorch that the dynamic loader cannot use.
-pub const LIBTORCH_REMEDY: &str =
-    "libtorch is missing or damaged; run cargo xtask libtorch, which checks and fetches it";
+pub const LIBTORCH_REMEDY: &str = "libtorch is missing or damaged; run cargo xtask libtorch to check and fetch it";
 
 /// Returns true if `output` is the message of a dynamic loader (Linux, macOS) that cannot find or read libtorch.
 pub fn lacks_libtorch(output: &str) -> bool {

@@ -150,7 +150,7 @@ fn check_model(
 fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     security.check()?;
     let missing = |key: &str, because: &str| {
-        let reason = format!("is missing, and {because} is set: the processes of a run are each other's clients");
+        let reason = format!("is missing, but needed with {because}: the processes of a run connect to each other");
         Err(ConfigError::invalid(format!("security.{key}"), reason))
     };
     if security.serves_tls() && !is_set(&security.ca) {

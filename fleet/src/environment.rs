@@ -41,7 +41,7 @@ pub fn describe(config: &mut Fleet) -> anyhow::Result<Option<Trial>> {
 }
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("find {}", path.display()))
+    std::path::absolute(path).with_context(|| format!("resolve {}", path.display()))
 }
 
 /// Returns true if an observation is a vector `[C, 1, 1]`, for which the network is dense.

@@ -21,7 +21,7 @@ use crate::programs::beside_this_binary;
 use crate::run_directory::Inference;
 
 /// The command that builds programs with libtorch.
-const TORCH_BUILD: &str = "cargo xtask train builds it with libtorch for such a run";
+const TORCH_BUILD: &str = "build it with libtorch (cargo xtask train)";
 
 /// A reason why a run could never train.
 #[derive(Debug)]
@@ -129,10 +129,10 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
         let spec = rules.spec();
         for (key, limit, of_game, what) in [
             ("replay.actions_max", replay.limits.actions, spec.actions, "actions"),
-            ("replay.steps_max", replay.limits.steps_max, spec.max_plies, "steps of the longest episode"),
+            ("replay.steps_max", replay.limits.steps_max, spec.max_plies, "steps in the longest episode"),
         ] {
             if of_game > limit {
-                refuse(key, format!("is {limit}, and {} has {of_game} {what}: {of_game} and above work", spec.name));
+                refuse(key, format!("is {limit}, but {} has {of_game} {what}; set at least {of_game}", spec.name));
             }
         }
     }
@@ -145,7 +145,8 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
     let drawable =
         table.table.max_times_sampled.map(|times| table.table.window.capacity_items * u64::from(times.get()));
     if let Some(drawable) = drawable.filter(|&drawable| batch > drawable) {
-        let reason = format!("is {batch}, and replay.capacity_items and replay.max_times_sampled allow {drawable}");
+        let reason =
+            format!("is {batch}, but replay.capacity_items and replay.max_times_sampled allow only {drawable}");
         refuse("learner.batch_size", reason);
     }
     let (key, is_served) = match inference {
@@ -153,12 +154,12 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
         Inference::Local => ("actor.inference", !config.actor.inference.is_empty()),
     };
     if is_served && !config.run.boards.is_empty() {
-        let reason = "an inference server evaluates positions of one board, and run.boards names others too";
+        let reason = "an inference server supports only one board, but run.boards names more";
         refuse(key, reason.to_owned());
     }
     if is_served && architecture.model.support().is_some() {
         let networks = if architecture.model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
-        refuse(key, format!("an inference server computes no {networks}: leave it out"));
+        refuse(key, format!("an inference server does not support {networks}; leave it out"));
     }
     Ok(found)
 }
@@ -172,7 +173,7 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
     let has_libtorch = |role: Role| programs.with_libtorch.contains(&role);
     let mut found = Vec::new();
     if let Some(Reason::Required { key, why }) = why(&learner, programs.cpu).filter(|_| !has_libtorch(Role::Learner)) {
-        let reason = format!("{why}, and this program `learner` has no libtorch: {TORCH_BUILD}");
+        let reason = format!("{why}, but `learner` was built without libtorch; {TORCH_BUILD}");
         found.push(Obstacle::Engine(Role::Learner, ConfigError::invalid(key, reason)));
     }
     let is_served = inference == Inference::Remote || !config.actor.inference.is_empty();
@@ -197,8 +198,8 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
             let below = above.saturating_sub(multiple);
             let works = if below == 0 { format!("{above} works") } else { format!("{below} and {above} work") };
             let reason = format!(
-                "{channels} is not computed by the program `{}`, which has no libtorch: {error}; {works}, or {TORCH_BUILD}, \
-                 which is slow",
+                "{channels} is not supported by `{}`, which was built without libtorch: {error}; {works}, or \
+                 {TORCH_BUILD}, which is slow",
                 role.program()
             );
             found.push(Obstacle::Engine(role, ConfigError::invalid("network.channels", reason)));
@@ -264,19 +265,19 @@ mod tests {
         let remote = Inference::Remote;
         let local = Inference::Local;
         for (sets, inference, expected) in [
-            (&["network.channels=24"][..], local, "network.channels: 24 is not computed by the program `actor`"),
+            (&["network.channels=24"][..], local, "network.channels: 24 is not supported by `actor`"),
             (&["network.channels=24"], local, "16 and 32 work"),
             (&["network.channels=8"], local, "16 works"),
             (&["network.channels=48", "network.block=bottleneck"], local, "32 and 64 work"),
             (&["actor.kernel=libtorch"], local, "actor.kernel: `libtorch` needs libtorch"),
             (&["actor.device=cuda"], local, "actor.device: `cuda` needs libtorch"),
-            (&["learner.precision=bf16"], local, "learner.precision: the CPU has no products of bf16"),
+            (&["learner.precision=bf16"], local, "learner.precision: the CPU does not support bf16"),
             (
                 &["replay.actions_max=6"],
                 local,
-                "replay.actions_max: is 6, and connect_four has 7 actions: 7 and above work",
+                "replay.actions_max: is 6, but connect_four has 7 actions; set at least 7",
             ),
-            (&["replay.steps_max=41"], local, "replay.steps_max: is 41, and connect_four has 42 steps"),
+            (&["replay.steps_max=41"], local, "replay.steps_max: is 41, but connect_four has 42 steps"),
             (
                 &["learner.batch_size=193", "replay.error_items=100", "replay.samples_per_insert=8"],
                 local,
@@ -291,7 +292,7 @@ mod tests {
                     "replay.min_items=9",
                 ],
                 local,
-                "learner.batch_size: is 64, and replay.capacity_items and replay.max_times_sampled allow 60",
+                "learner.batch_size: is 64, but replay.capacity_items and replay.max_times_sampled allow only 60",
             ),
             (
                 &[
@@ -303,16 +304,16 @@ mod tests {
                     "environment.width=1",
                 ],
                 local,
-                "network: gym:Vector-v0: a network of planes 5000 cannot be built",
+                "network: gym:Vector-v0: invalid planes 5000",
             ),
             (&["arena.device=cuda", "arena.gate=sprt"], local, "arena.device: `cuda` needs libtorch"),
             (&["inference.device=cuda"], remote, "inference.device: `cuda` needs libtorch"),
-            (&["network.model=muzero"], remote, "--inference: an inference server computes no MuZero networks"),
+            (&["network.model=muzero"], remote, "--inference: an inference server does not support MuZero networks"),
             (&["run.game=catch", "actor.inference=http://127.0.0.1:1"], local, "actor.inference: an inference server"),
             (
                 &["run.game=hex-5", "run.boards=[\"hex-7\"]", "network.heads=pooled"],
                 remote,
-                "--inference: an inference server evaluates positions of one board",
+                "--inference: an inference server supports only one board",
             ),
         ] {
             let refused = found(sets, inference, &plain());

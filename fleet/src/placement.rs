@@ -294,11 +294,11 @@ impl Machine {
     fn describe(&self, device: DevicePreference, place: Place) -> String {
         match (place, &self.accelerators) {
             (Place::Gpu(number), Accelerators::Cuda(candidates)) => {
-                format!("{}, or the CPU if that measures faster", candidates[number])
+                format!("{}, or the CPU if faster", candidates[number])
             }
             (Place::Cpu, _) => "cpu".to_owned(),
             (_, Accelerators::One { name, .. }) if device == DevicePreference::Auto => {
-                format!("{name}, or the CPU if that measures faster")
+                format!("{name}, or the CPU if faster")
             }
             (_, Accelerators::None(_)) if device == DevicePreference::Auto => "cpu".to_owned(),
             _ => device.to_string(),
@@ -327,7 +327,7 @@ fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<St
     }
     let games = match placement.accelerator_games {
         0 => String::new(),
-        games => format!(" of {games} games where the accelerator evaluates"),
+        games => format!(" of {games} games if the accelerator evaluates"),
     };
     for (name, &place) in actor_names(&config.run.boards, placement.actors.len()).zip(&placement.actors) {
         let device = machine.describe(config.actor.device, place);
@@ -359,7 +359,7 @@ fn shared(machine: &Machine, config: &Config, placement: &Placement) -> Vec<Stri
         let count = learners.iter().filter(|&&learner| place(learner)).count();
         (count > 1).then(|| {
             let gpu = &candidates[number];
-            format!("{gpu} is shared by {count} learners, which take turns on it and sum with Gloo instead of NCCL")
+            format!("{gpu} is shared by {count} learners, which take turns on it and reduce with Gloo instead of NCCL")
         })
     };
     machine.usable().into_iter().flat_map(|number| [by_learners(number), line(number)]).flatten().collect()

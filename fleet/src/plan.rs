@@ -35,10 +35,10 @@ pub struct Args {
 
     /// The game of the run.
     #[arg(long, value_parser = games::check_name)]
-    #[arg(help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
+    #[arg(help = format!("Game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<String>,
 
-    /// Further boards of the game to learn in the same run [default: the run's].
+    /// Further boards to learn in the same run [default: the run's].
     ///
     /// Each has separate replay servers and actors; `network.heads` must be `pooled`. A new run takes the default
     /// from the run file.
@@ -69,25 +69,25 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub learners: usize,
 
-    /// Place where positions are evaluated [default: local, or the run's].
+    /// Where positions are evaluated [default: local, or the run's].
     ///
     /// In the actors (local) or on an inference server (remote).
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
 
-    /// Name of the run; an existing run resumes [default: the first free GAME-N].
+    /// Name of the run; resumes if it exists [default: first free GAME-N].
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
     /// Directory of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,
 
     /// Run file for a new run (TOML, one section per role).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Overrides one key of the run file; may be repeated.
+    /// Override one key of the run file; may be repeated.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 }
@@ -163,7 +163,7 @@ impl Plan {
         let learners = args.learners;
         ConfigError::within("--learners", learners, 1..=LEARNERS_MAX)?;
         if learners > 1 && !config.learner.group.is_empty() {
-            let reason = "names learners elsewhere: leave it out or leave out --learners";
+            let reason = "conflicts with --learners; leave one of them out";
             return Err(ConfigError::invalid("learner.group", reason).into());
         }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
@@ -240,7 +240,7 @@ const OPTIONS_OF_KEYS: [(&str, &str); 2] =
 fn check_sets(sets: &[String]) -> Result<(), ConfigError> {
     for key in sets.iter().filter_map(|set| set.split_once('=')).map(|(key, _)| key.trim()) {
         if let Some((key, option)) = OPTIONS_OF_KEYS.iter().find(|(set, _)| *set == key) {
-            return Err(ConfigError::invalid(*key, format!("is set by {option}: give that in place of --set {key}")));
+            return Err(ConfigError::invalid(*key, format!("is set by {option}; remove --set {key}")));
         }
     }
     Ok(())
@@ -332,7 +332,7 @@ fn replay_servers_of_boards(
 fn check_boards(config: &Config, actors: Option<usize>) -> Result<(), ConfigError> {
     let count = 1 + config.run.boards.len();
     if let Some(actors) = actors.filter(|&actors| actors < count) {
-        let reason = format!("is {actors}, and each of the {count} boards of the run needs an actor (run.boards)");
+        let reason = format!("is {actors}, but each of the {count} boards of the run needs an actor (run.boards)");
         return Err(ConfigError::invalid("--actors", reason));
     }
     Ok(())
@@ -357,7 +357,7 @@ fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) ->
     let (game, given) = (&before.run.game, &after.run.game);
     if game != given {
         let reason =
-            format!("run {name} was started with {game}, not {given}; keep it, or start another run with --run");
+            format!("run {name} was started with {game}, not {given}; keep the game, or start another run with --run");
         return Err(ConfigError::invalid("run.game", reason).into());
     }
     if after.learner.grow {
@@ -380,7 +380,7 @@ fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(
         None => Ok(()),
         Some(board) => {
             let name = run.name();
-            let reason = format!("run {name} learns {board} too; without it, its trajectories would be left out");
+            let reason = format!("run {name} also learns {board}; trajectories of this board would be left out");
             Err(ConfigError::invalid("run.boards", reason))
         }
     }

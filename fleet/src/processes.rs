@@ -99,7 +99,7 @@ pub fn binaries(plan: &Plan, rating: Rating) -> anyhow::Result<PathBuf> {
     }
     let learner = beside_this_binary(Role::Learner.program(), Role::Learner.program())?;
     feasibility::check(&plan.config, plan.progress.inference, &Programs::here())?;
-    Ok(learner.parent().context("find the folder of this program")?.to_owned())
+    Ok(learner.parent().context("find the directory of this program")?.to_owned())
 }
 
 /// Returns the endpoints of the replay servers of a board.
@@ -318,7 +318,7 @@ impl Fleet {
         for Member { child, .. } in self.members.iter_mut().filter(|member| member.child.running()) {
             child.kill();
             let (name, seconds) = (child.name(), DRAIN_TIMEOUT.as_secs());
-            undrained.push(format!("{name} did not end within {seconds} s and was killed; see its log"));
+            undrained.push(format!("{name} did not stop within {seconds} s and was killed; see the log"));
         }
         Ok(undrained)
     }

@@ -38,7 +38,7 @@ impl RunDirectory {
         if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
             bail!("--run {name}: invalid run name; letters, digits, `-`, `_` and `.` are allowed");
         }
-        let path = std::path::absolute(runs.join(name)).with_context(|| format!("find {}", runs.display()))?;
+        let path = std::path::absolute(runs.join(name)).with_context(|| format!("resolve {}", runs.display()))?;
         Ok(Self { name: name.to_owned(), path })
     }
 

@@ -31,12 +31,12 @@ pub fn try_devices(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("{} cannot be started: {error}", learner.display()))?;
+        .map_err(|error| format!("cannot start {}: {error}", learner.display()))?;
     let (printed, errors) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
     let Some(status) = wait(&mut child, time_limit) else {
         let seconds = time_limit.as_secs();
         return Err(format!(
-            "`learner {OPTION}` did not end within {seconds} s: a driver may hang, and so would a run"
+            "`learner {OPTION}` did not finish within {seconds} s; a driver may hang, and a run would hang too"
         ));
     };
     let text = |output: Receiver<Vec<u8>>| String::from_utf8_lossy(&output.recv().unwrap_or_default()).into_owned();
@@ -45,10 +45,10 @@ pub fn try_devices(
         return Err(format!("{LIBTORCH_REMEDY}: {}", errors.trim()));
     }
     if !status.success() {
-        let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
-        return Err(format!("`learner {OPTION}` failed ({status}), and so would a run; last line: {last}"));
+        let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
+        return Err(format!("`learner {OPTION}` failed ({status}), as a run would; last line: {last}"));
     }
-    serde_json::from_str(&text(printed)).map_err(|error| format!("`learner {OPTION}` is of another version: {error}"))
+    serde_json::from_str(&text(printed)).map_err(|error| format!("`learner {OPTION}` has another version: {error}"))
 }
 
 /// Waits for the exit of a process; kills it after `time_limit` and then returns `None`.

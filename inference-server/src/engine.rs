@@ -473,7 +473,7 @@ fn merge<'a>(merged: &'a mut Option<Batch>, shape: ObservationShape, waiting: &[
 }
 
 fn fail(waiting: Vec<Waiting>, error: &Error) {
-    tracing::error!(%error, requests = waiting.len(), "a batch cannot be evaluated");
+    tracing::error!(%error, requests = waiting.len(), "cannot evaluate a batch");
     for waiting in waiting {
         let _ = waiting.reply.send(Err(Rejection::Failed(error.to_string())));
     }

@@ -68,8 +68,7 @@ impl v1::inference_server::Inference for InferenceService {
         request: Request<Streaming<v1::EvaluateRequest>>,
     ) -> Result<Response<Self::EvaluateStream>, Status> {
         let most = self.settings.inference.streams_max;
-        let full =
-            |_| Status::resource_exhausted(format!("{most} streams are open, as many as inference.streams_max allows"));
+        let full = |_| Status::resource_exhausted(format!("too many open streams ({most}, inference.streams_max)"));
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(full)?;
         let stream = EvaluateStream {
             inbound: request.into_inner(),
@@ -115,8 +114,8 @@ impl v1::inference_server::Inference for InferenceService {
         let client = client_of(&request);
         let query = SearchQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let mut reports = self.searches.start(query, None, client)?;
-        let report = reports.recv().await.ok_or_else(|| Status::internal("the search has ended without a word"))??;
-        let best = report.moves.first().ok_or_else(|| Status::internal("the search has seen no move"))?;
+        let report = reports.recv().await.ok_or_else(|| Status::internal("the search ended without a report"))??;
+        let best = report.moves.first().ok_or_else(|| Status::internal("the search found no move"))?;
         let (r#move, action) = (best.r#move.clone(), best.action);
         Ok(Response::new(v1::SelectMoveResponse { r#move, action, analysis: Some(report) }))
     }

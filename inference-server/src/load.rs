@@ -42,7 +42,7 @@ impl Loader {
             let loaded = tokio::task::spawn_blocking(move || loader.load(&published)).await;
             if let Err(error) = loaded.context("join the loading thread").and_then(|loaded| loaded) {
                 let error = service::chain(&error);
-                tracing::error!(%version, error, "the weights cannot be used; those before go on answering");
+                tracing::error!(%version, error, "cannot use weights; serving the previous version");
             }
         }
         subscriber.close().await;
@@ -54,7 +54,7 @@ impl Loader {
         let model = manifest.architecture.model;
         ensure!(
             model == Model::Alphazero,
-            "a server answers with the chances of wins, draws and losses, which a network of {model:?} does not predict"
+            "the server needs a network that predicts win, draw and loss, and {model:?} does not"
         );
         let build = |_| self.backend.build(&manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
@@ -71,7 +71,7 @@ impl Loader {
         self.readiness.ready();
         metrics::weights_version(manifest.version.0, self.versions.numbers().len());
         metrics::evaluator(&evaluator, manifest.version.0);
-        tracing::info!(version = %manifest.version, evaluator = &*evaluator, "new weights answer");
+        tracing::info!(version = %manifest.version, evaluator = &*evaluator, "serving new weights");
         Ok(())
     }
 
@@ -118,7 +118,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
     let bytes = std::fs::read(&beside).with_context(|| at(&beside))?;
     ensure!(
         manifest.digest == Digest::of(&bytes),
-        "{} is not the file that the manifest names (its digest differs)",
+        "{} does not match the manifest (different digest)",
         beside.display()
     );
     Ok(Published { manifest, bytes: bytes.into() })
@@ -157,7 +157,7 @@ mod tests {
         let error = |manifest: &str, bytes: &[u8], most| {
             format!("{:#}", read(&write(folder.path(), manifest, bytes), most).unwrap_err())
         };
-        assert!(error(&manifest(b"bytes"), b"other", 100).contains("v000001.safetensors is not the file"));
+        assert!(error(&manifest(b"bytes"), b"other", 100).contains("v000001.safetensors does not match"));
         assert!(error(&manifest(b"bytes"), b"bytes", 4).contains("inference.weights_bytes_max"));
         assert!(error("{", b"bytes", 100).contains("parse the manifest"));
         assert!(format!("{:#}", read(&folder.path().join("none.json"), 100).unwrap_err()).contains("none.json"));

@@ -3,6 +3,6 @@
 fn main() -> std::process::ExitCode {
     #[cfg(feature = "torch")]
     network_torch::keep_memory();
-    let about = "Evaluates positions with the newest weights for its clients";
+    let about = "Evaluate positions for clients with the latest weights";
     service::run("inference-server", about, games::preset, inference_server::run)
 }

@@ -219,7 +219,7 @@ impl GrpcInferenceService for OpenInference {
         request: Request<v2::RepositoryIndexRequest>,
     ) -> Result<Response<v2::RepositoryIndexResponse>, Status> {
         if !request.into_inner().repository_name.is_empty() {
-            return Err(Status::unimplemented("repository_name: there is one repository, without a name"));
+            return Err(Status::unimplemented("repository_name: must be empty; there is one repository"));
         }
         Ok(Response::new(description::index(self.engine.model().as_ref())))
     }

@@ -10,10 +10,10 @@ use tonic::{Code, Status};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// No weights have arrived yet.
-    #[error("no weights have come yet")]
+    #[error("no weights yet")]
     NoModel,
     /// The requested version is not resident.
-    #[error("weights version {version} is not here; those that answer are {resident:?}")]
+    #[error("weights version {version} is not loaded; loaded versions: {resident:?}")]
     UnknownVersion {
         /// Requested version.
         version: u64,
@@ -24,13 +24,13 @@ pub enum Rejection {
     #[error("{0}")]
     Shape(String),
     /// The queue is full.
-    #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
+    #[error("queue full (inference.waiting_positions_max); retry in {retry_after:?}")]
     Full {
         /// Delay until the queue may have capacity.
         retry_after: Duration,
     },
     /// The answer would be too late.
-    #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
+    #[error("too late: the response would take {expected:?}; retry in {retry_after:?}")]
     Late {
         /// Expected time until the answer.
         expected: Duration,
@@ -38,13 +38,13 @@ pub enum Rejection {
         retry_after: Duration,
     },
     /// The deadline passed while the request was waiting.
-    #[error("its time was up before its turn came")]
+    #[error("deadline exceeded in the queue")]
     Expired,
     /// The evaluator failed.
     #[error("the evaluator failed: {0}")]
     Failed(String),
     /// The process is shutting down.
-    #[error("the inference server is draining; try another, or this one after its restart")]
+    #[error("the inference server is draining; use another server, or retry after the restart")]
     Draining,
 }
 

@@ -59,13 +59,13 @@ impl Searches {
         let Settings { game, inference, .. } = &*self.settings;
         let budget = Budget::new(&query, inference)?;
         if let Some(other) = query.game.filter(|other| *other != game.to_string()) {
-            let reason = format!("`{other}` is not what this server plays: {game}");
+            let reason = format!("is `{other}`, this server plays {game}");
             return Err(convert::status(&Invalid { field: "position.game".into(), reason }));
         }
         let model = self.handle.model().ok_or(Rejection::NoModel)?;
         let most = inference.searches_max;
         let busy = |_| {
-            let reason = format!("{most} searches are under way, as many as inference.searches_max allows");
+            let reason = format!("too many concurrent searches ({most}, inference.searches_max)");
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
@@ -110,15 +110,15 @@ struct Budget {
 impl Budget {
     fn new(query: &SearchQuery, limits: &InferenceSection) -> Result<Self, Status> {
         let over = |field: &str, got: String, most: String| {
-            convert::status(&Invalid { field: field.into(), reason: format!("is {got}, this server searches {most}") })
+            convert::status(&Invalid { field: field.into(), reason: format!("is {got}, the limit is {most}") })
         };
         if let Some(wanted) = query.simulations.filter(|wanted| *wanted > limits.simulations_max) {
-            let most = format!("{} at most (inference.simulations_max)", limits.simulations_max);
+            let most = format!("{} (inference.simulations_max)", limits.simulations_max);
             return Err(over("simulations", wanted.to_string(), most));
         }
         let time_max = Duration::from_millis(limits.search_ms_max);
         if let Some(wanted) = query.time.filter(|wanted| *wanted > time_max) {
-            let most = format!("{} ms at most (inference.search_ms_max)", limits.search_ms_max);
+            let most = format!("{} ms (inference.search_ms_max)", limits.search_ms_max);
             return Err(over("milliseconds", wanted.as_millis().to_string(), most));
         }
         let simulations = match (query.simulations, query.time) {
@@ -187,7 +187,7 @@ impl<G: Game> Search<G> {
     fn run(mut self) {
         let searched = self.search();
         let last = match searched {
-            Ok(()) => self.report(true).ok_or_else(|| Status::internal("nothing was searched")),
+            Ok(()) => self.report(true).ok_or_else(|| Status::internal("the search found no move")),
             Err(status) => Err(status),
         };
         // The slot is released first, since a client may start the next search as soon as it has the last report.

@@ -54,8 +54,8 @@ impl Backend {
         debug_assert_eq!(device, Device::Cpu, "the kernels compute on the CPU");
         let threads = threads.max(1);
         let trainer =
-            training_cpu::Trainer::new(architecture, settings, seed, threads).context("make the trainer of the CPU")?;
-        let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());
+            training_cpu::Trainer::new(architecture, settings, seed, threads).context("create the CPU trainer")?;
+        let description = format!("CPU kernels ({}, threads: {threads})", trainer.path());
         Ok(Self { trainer: Box::new(trainer), description })
     }
 
@@ -68,8 +68,8 @@ impl Backend {
         reason: &str,
     ) -> anyhow::Result<Self> {
         let network =
-            network_torch::Network::to_train(architecture, &settings, device, seed).context("make the network")?;
-        let trainer = network_torch::Trainer::new(network, settings).context("make the trainer")?;
+            network_torch::Network::to_train(architecture, &settings, device, seed).context("create the network")?;
+        let trainer = network_torch::Trainer::new(network, settings).context("create the trainer")?;
         Ok(Self { trainer: Box::new(trainer), description: format!("libtorch ({reason})") })
     }
 }

@@ -65,8 +65,8 @@ pub enum Error {
     File(#[from] FileError),
     /// A file of a checkpoint could not be read, which does not mean damage.
     #[error(
-        "cannot read {} (the checkpoint may be whole and was left as it is: mend the storage and start again, or move the \
-         checkpoint away to continue from an older one)",
+        "cannot read {} (the checkpoint may be intact and was left in place; repair the storage and restart, or move \
+         the checkpoint away to continue from an older checkpoint)",
         path.display()
     )]
     Unreadable {
@@ -76,7 +76,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The checkpoint to continue from is damaged.
-    #[error("the checkpoint {} is damaged ({reason}); continue from another one", path.display())]
+    #[error("checkpoint {} is damaged ({reason}); continue from another checkpoint", path.display())]
     Damaged {
         /// Path of the damaged checkpoint.
         path: PathBuf,
@@ -85,8 +85,8 @@ pub enum Error {
     },
     /// There are checkpoints, but none is whole.
     #[error(
-        "every checkpoint in {} is damaged ({}); restore one from a backup, or move the folder away to train from \
-         nothing",
+        "every checkpoint in {} is damaged ({}); restore a checkpoint from a backup, or move the directory away to \
+         train from scratch",
         directory.display(), damaged.join("; ")
     )]
     AllDamaged {
@@ -96,7 +96,7 @@ pub enum Error {
         damaged: Vec<String>,
     },
     /// There is no checkpoint of the requested training step.
-    #[error("no checkpoint of training step {step} in {}; existing ones: {}", directory.display(), listed(steps))]
+    #[error("no checkpoint of training step {step} in {}; existing steps: {}", directory.display(), listed(steps))]
     NoSuchStep {
         /// The requested training step.
         step: u64,
@@ -398,7 +398,7 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
     for File { name, size_bytes, digest } in contents.files {
         // A damaged name could lead to any file of the machine.
         if Path::new(&name).file_name() != Some(OsStr::new(&name)) {
-            return Err(Fault::Damaged(format!("{CONTENTS}: {name:?} is not the name of a file")));
+            return Err(Fault::Damaged(format!("{CONTENTS}: {name:?} is not a file name")));
         }
         let bytes = read_file(directory, &name, Some(size_bytes))?;
         if Digest::of(&bytes) != digest {
@@ -430,7 +430,7 @@ fn read_file(directory: &Path, name: &str, size_bytes: Option<u64>) -> Result<Ve
 }
 
 fn not_as_written(name: &str) -> Fault {
-    Fault::Damaged(format!("{name} is not the file that was written (its digest differs)"))
+    Fault::Damaged(format!("{name} does not match the recorded digest"))
 }
 
 /// Returns true for read errors that prove the checkpoint damaged: the file is missing, or a damaged name cannot be

@@ -389,7 +389,7 @@ impl Config {
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
         if network.block == BlockKind::Bottleneck && !network.size()[0].is_multiple_of(2) {
-            let reason = format!("{} is odd, and bottleneck blocks halve it", network.size()[0]);
+            let reason = format!("{} is odd; bottleneck blocks need an even number", network.size()[0]);
             return Err(ConfigError::invalid("network.channels", reason));
         }
         network.check_attention_and_norm()?;
@@ -479,16 +479,16 @@ impl Config {
             (
                 "learner.consistency_loss_weight",
                 self.learner.consistency_loss_weight > 0.0,
-                "compares the states that muzero unrolls, and alphazero unrolls none",
+                "compares unrolled states of muzero, and alphazero unrolls none",
             ),
         ];
         if let Some((key, _, reason)) =
             is_set.into_iter().find(|(_, is_set, _)| *is_set && model == ModelKind::Alphazero)
         {
-            return Err(ConfigError::invalid(key, format!("{reason}: leave it out or set network.model to muzero")));
+            return Err(ConfigError::invalid(key, format!("{reason}; leave it out, or set network.model to muzero")));
         }
         if value_prefix && model == ModelKind::StochasticMuzero {
-            let reason = "is a reward head of muzero that stochastic_muzero does not have: leave it out or set \
+            let reason = "is a reward head of muzero that stochastic_muzero does not have; leave it out, or set \
                           network.model to muzero";
             return Err(ConfigError::invalid("network.value_prefix", reason));
         }
@@ -500,10 +500,10 @@ impl Config {
         let Self { run: RunSection { discount, .. }, network: NetworkSection { model, .. }, learner, .. } = self;
         let name = &spec.name;
         if !(*discount > 0.0 && *discount <= 1.0) {
-            return Err(ConfigError::invalid("run.discount", format!("{discount} is not above 0 and at most 1")));
+            return Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, got {discount}")));
         }
         if spec.scoring == Scoring::Outcome && *discount < 1.0 {
-            let reason = format!("must be 1 in {name}, which is scored by its outcome, got {discount}");
+            let reason = format!("must be 1 in {name}, which is scored by outcome, got {discount}");
             return Err(ConfigError::invalid("run.discount", reason));
         }
         if *model != ModelKind::Alphazero || spec.scoring == Scoring::Rewards {
@@ -512,14 +512,13 @@ impl Config {
         self.network.check_heads(spec)?;
         if *model == ModelKind::Alphazero && spec.recording.is_some() {
             let reason =
-                format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");
+                format!("alphazero needs the rules of {name}, which are not in this program; set it to muzero");
             return Err(ConfigError::invalid("network.model", reason));
         }
         let needs_whole_episodes = spec.scoring == Scoring::Rewards && learner.td_steps == 0;
         if needs_whole_episodes && spec.max_plies > UNROLL_STEPS_MAX + 1 {
             let reason = format!(
-                "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of \
-                 steps",
+                "0 needs whole episodes, but a sample holds at most {} of {} steps of {name}; set a number of steps",
                 UNROLL_STEPS_MAX + 1,
                 spec.max_plies
             );
@@ -574,7 +573,7 @@ mod tests {
         let chance = Spec { dynamics: Dynamics::Stochastic, ..board.clone() };
         let outside = Spec { recording: Some(Recording { stack: 1 }), ..rewards.clone() };
         let refused = of(ModelKind::Alphazero, &outside);
-        assert!(refused.contains("network.model") && refused.contains("those of cart_pole are not known"), "{refused}");
+        assert!(refused.contains("network.model") && refused.contains("needs the rules of cart_pole"), "{refused}");
         for spec in [&rewards, &chance, &board] {
             assert_eq!(of(ModelKind::Alphazero, spec), "fine", "{spec:?}");
         }

@@ -94,8 +94,8 @@ pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
     if !settings.group.is_empty() && cfg!(not(feature = "torch")) {
         return Err(ConfigError::invalid(
             "learner.group",
-            "learners sum their gradients with Gloo, which is a part of libtorch, and this program was built without \
-             libtorch: `cargo build --release --package learner` builds it with libtorch",
+            "learners sum gradients with Gloo, a part of libtorch, and this program was built without libtorch; build \
+             with `cargo build --release --package learner`",
         ));
     }
     Ok(!settings.group.is_empty())
@@ -122,7 +122,7 @@ pub(crate) fn engine(
 ) -> Result<Arc<dyn Engine>, ConfigError> {
     let (own, timeout) = (settings.learner.index, settings.group_timeout);
     if settings.group.iter().any(|endpoint| endpoint.starts_with("https:")) {
-        tracing::warn!("gradients pass between the learners of the group without encryption, on ports of their own");
+        tracing::warn!("gradients are sent unencrypted between the learners of the group, on separate ports");
     }
     let gloo = Arc::new(engine::Gloo {
         host: host_of(&settings.group[own]).to_owned(),
@@ -140,13 +140,13 @@ pub(crate) fn engine(
             Err(error) => error.to_string(),
         },
         (_, device) => {
-            format!("it sums on CUDA devices, and this learner trains on {}", crate::device::device_name(device))
+            format!("NCCL needs a CUDA device, and this learner trains on {}", crate::device::device_name(device))
         }
     };
     if kind == CollectiveKind::Nccl {
         return Err(ConfigError::invalid("learner.collective", format!("`nccl` cannot be used: {reason}")));
     }
-    tracing::info!("gradients are summed with Gloo: NCCL cannot be used: {reason}");
+    tracing::info!("summing gradients with Gloo, since NCCL cannot be used: {reason}");
     Ok(gloo)
 }
 
@@ -271,7 +271,7 @@ impl Group {
                     return Ok(self.place.as_ref().map(|place| &place.roster));
                 }
                 Err(error) => {
-                    tracing::warn!("the group {} was not formed: {error}", roster.generation);
+                    tracing::warn!("group {} was not formed: {error}", roster.generation);
                     self.engine.check().context("learner.collective")?;
                 }
             }
@@ -359,7 +359,7 @@ impl Group {
             Ok(()) => self.numbering.note(next),
             Err(error) => {
                 tracing::error!(
-                    "no learner of the group publishes weights until this one notes their number: {error:#}"
+                    "cannot store the next version number, so no learner of the group publishes weights: {error:#}"
                 );
                 self.note_at = Some(Instant::now() + NOTE_INTERVAL);
                 return false;

@@ -54,7 +54,7 @@ impl Reason {
     /// Returns the reason why learners in a group need libtorch, for the key that configures several.
     #[must_use]
     pub fn group(key: &'static str) -> Self {
-        Self::Required { key, why: "learners sum their gradients with Gloo, which is a part of libtorch".to_owned() }
+        Self::Required { key, why: "learners sum gradients with Gloo, a part of libtorch".to_owned() }
     }
 }
 
@@ -66,7 +66,7 @@ pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
         return Some(Reason::group("learner.group"));
     }
     if section.device.is_accelerator() {
-        return Some(Reason::Required { key: "learner.device", why: format!("`{}` is no CPU", section.device) });
+        return Some(Reason::Required { key: "learner.device", why: format!("`{}` is not a CPU", section.device) });
     }
     let precision = match section.precision {
         TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
@@ -84,13 +84,12 @@ pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
         return Some(Reason::Required { key: "learner.kernel", why: "`libtorch` is configured".to_owned() });
     }
     match settings.precision {
-        Precision::F16 => Some(Reason::Required {
-            key: "learner.precision",
-            why: "the kernels of the CPU have no products of f16".to_owned(),
-        }),
+        Precision::F16 => {
+            Some(Reason::Required { key: "learner.precision", why: "the CPU kernels do not support f16".to_owned() })
+        }
         Precision::Bf16 if !cpu.has_bf16 => Some(Reason::Required {
             key: "learner.precision",
-            why: "the CPU has no products of bf16 (AVX-512 BF16)".to_owned(),
+            why: "the CPU does not support bf16 (AVX-512 BF16)".to_owned(),
         }),
         Precision::F32 if cpu.path == Path::Portable => {
             Some(Reason::Faster("the CPU has neither AVX2 with FMA nor AVX-512"))
@@ -129,16 +128,16 @@ mod tests {
             (&["learner.precision=f32"], PORTABLE, "neither AVX2 with FMA nor AVX-512"),
             (&[], WIDE, ""),
             (&["learner.precision=bf16"], WIDE, ""),
-            (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
+            (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU does not support bf16 (AVX-512 BF16)"),
             (&["learner.precision=adaptive"], WIDE, ""),
-            (&["learner.precision=adaptive"], PLAIN, "learner.precision: the CPU has no products of bf16"),
-            (&["learner.precision=f16"], WIDE, "learner.precision: the kernels of the CPU have no products of f16"),
-            (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is no CPU"),
-            (&["learner.device=mps"], PLAIN, "learner.device: `mps` is no CPU"),
+            (&["learner.precision=adaptive"], PLAIN, "learner.precision: the CPU does not support bf16 (AVX-512 BF16)"),
+            (&["learner.precision=f16"], WIDE, "learner.precision: the CPU kernels do not support f16"),
+            (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is not a CPU"),
+            (&["learner.device=mps"], PLAIN, "learner.device: `mps` is not a CPU"),
             (
                 &["learner.group=http://127.0.0.1:1,http://127.0.0.1:2"],
                 PLAIN,
-                "learner.group: learners sum their gradients with Gloo",
+                "learner.group: learners sum gradients with Gloo",
             ),
             (&["learner.kernel=libtorch"], PLAIN, "learner.kernel: `libtorch` is configured"),
         ] {

@@ -32,7 +32,6 @@ fn main() -> std::process::ExitCode {
     }
     #[cfg(feature = "torch")]
     network_torch::keep_memory();
-    let about = "Trains the network of a run and publishes its weights; with --devices alone it prints the devices of this \
-                 machine";
+    let about = "Train a network and publish weights; --devices alone prints devices";
     service::run("learner", about, games::preset, process::run)
 }

@@ -14,9 +14,9 @@ pub(crate) fn check(memory: &Memory, machine: Option<u64>, learner: &LearnerSect
     let Some(machine) = machine.filter(|&machine| needed > machine) else { return Ok(()) };
     let &LearnerSection { batch_size, micro_batch, recompute, moments, .. } = learner;
     anyhow::bail!(
-        "learner.batch_size: a training step of {batch_size} positions needs {:.1} GiB ({memory}), and this machine has \
-         {:.1} GiB: lower learner.batch_size or learner.micro_batch (now {micro_batch}), set learner.recompute to blocks \
-         (now {}), or set learner.moments to bf16 or int8 (now {})",
+        "learner.batch_size: a training step of {batch_size} positions needs {:.1} GiB ({memory}), and this machine \
+         has {:.1} GiB; lower learner.batch_size or learner.micro_batch (now {micro_batch}), set learner.recompute to \
+         blocks (now {}), or set learner.moments to bf16 or int8 (now {})",
         gibibytes(needed),
         gibibytes(machine),
         format!("{recompute:?}").to_lowercase(),

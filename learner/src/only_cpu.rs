@@ -12,8 +12,8 @@ use weights::Architecture;
 use crate::backend::Chosen;
 
 /// The reason for using no other device, with the build command for libtorch.
-const WITHOUT_LIBTORCH: &str = "this program was built without libtorch: `cargo xtask train` builds it with libtorch for a \
-                                run that needs it, and `cargo build --release --package learner` always does";
+const WITHOUT_LIBTORCH: &str = "this program was built without libtorch; `cargo xtask train` builds with libtorch if \
+                                the run needs it, `cargo build --release --package learner` always does";
 
 /// The training device, without libtorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, Co
         TrainingPrecision::F16 => unreachable!("it needs libtorch, which was refused"),
         TrainingPrecision::Adaptive => (Precision::Bf16, "configured, adaptive"),
         TrainingPrecision::F32 => (Precision::F32, "configured"),
-        TrainingPrecision::Auto => (cpu.automatic_precision(), "the kernels of the CPU train"),
+        TrainingPrecision::Auto => (cpu.automatic_precision(), "CPU kernels"),
     };
     let asked = settings.learner.precision;
     // Under `auto`, lower precision only serves speed, so layers may return to float32.
@@ -94,7 +94,7 @@ mod tests {
         let refused = |key: &str, set: &dyn Fn(&mut Config)| {
             let error = chosen(set).unwrap_err();
             assert!(error.starts_with(&format!("{key}: ")), "{error}");
-            assert!(error.contains("built without libtorch: `cargo xtask train` builds it with"), "{error}");
+            assert!(error.contains("built without libtorch; `cargo xtask train` builds with"), "{error}");
         };
         refused("learner.device", &|config| config.learner.device = DevicePreference::Cuda(0));
         refused("learner.device", &|config| config.learner.device = DevicePreference::Mps);

@@ -106,7 +106,7 @@ async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
                 // The server may be temporarily unreachable; the positions will be drawn again.
                 Err(error) => {
                     let (server, error) = (&*server.endpoint, service::chain(&error));
-                    tracing::debug!(server, error, "priorities were not taken");
+                    tracing::debug!(server, error, "priorities not accepted");
                 }
             }
         }

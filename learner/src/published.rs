@@ -48,9 +48,9 @@ impl Published {
             write_synced(&self.path(manifest.version, "safetensors"), bytes)?;
             Ok(replace(&self.path(manifest.version, "json"), text.as_bytes())?)
         };
-        write().with_context(|| format!("keep weights {} in {}", manifest.version, self.directory.display()))?;
+        write().with_context(|| format!("store weights {} in {}", manifest.version, self.directory.display()))?;
         if let Err(error) = self.remove_oldest() {
-            tracing::warn!("old versions stay until the next one is written: {error:#}");
+            tracing::warn!("cannot remove old versions before the next write: {error:#}");
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Published {
         for version in self.versions()?.into_iter().rev() {
             match self.read(version) {
                 Ok(found) => return Ok(Some(found)),
-                Err(error) => tracing::error!("weights {version} cannot be used, trying the one before: {error:#}"),
+                Err(error) => tracing::error!("cannot use weights {version}; trying the previous version: {error:#}"),
             }
         }
         Ok(None)
@@ -75,7 +75,7 @@ impl Published {
     /// The directory cannot be read, or no number is left.
     pub fn next_version(&self) -> anyhow::Result<WeightsVersion> {
         let next = self.newest_number()?.checked_add(1);
-        next.map(WeightsVersion).with_context(|| format!("no number is left in {}", self.directory.display()))
+        next.map(WeightsVersion).with_context(|| format!("no version number is left in {}", self.directory.display()))
     }
 
     /// Returns the highest number that may have been given to weights; 0 for none.
@@ -87,7 +87,7 @@ impl Published {
         let noted = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
         let damaged = || {
             let path = path.display();
-            format!("{path} is damaged: write the highest number of any learner's weights there")
+            format!("{path} is damaged; write the highest weights version of all learners to the file")
         };
         let noted = noted.map_or(Ok(0), |text| text.trim().parse()).with_context(damaged)?;
         Ok(self.versions()?.last().map_or(0, |version| version.0).max(noted))
@@ -98,7 +98,7 @@ impl Published {
     /// # Errors
     /// The number cannot be written.
     pub fn note(&self, version: WeightsVersion) -> anyhow::Result<()> {
-        let failed = || format!("note the number {version} in {}", self.directory.display());
+        let failed = || format!("store the number {version} in {}", self.directory.display());
         fs::create_dir_all(&self.directory).with_context(failed)?;
         replace(&self.directory.join(NOTED), version.0.to_string().as_bytes()).with_context(failed)
     }
@@ -113,7 +113,7 @@ impl Published {
         let bytes = read(&path)?;
         anyhow::ensure!(
             manifest.digest == Digest::of(&bytes),
-            "{} is not the file that was written (its digest differs)",
+            "{} does not match the manifest (different digest)",
             path.display()
         );
         Ok((manifest, bytes))
@@ -286,7 +286,7 @@ mod tests {
         fs::write(directory.path().join("weights").join(NOTED), "x").unwrap();
         assert!(format!("{:#}", published.next_version().unwrap_err()).contains("noted is damaged"));
         published.note(WeightsVersion(u64::MAX)).unwrap();
-        assert!(published.next_version().unwrap_err().to_string().contains("no number is left"));
+        assert!(published.next_version().unwrap_err().to_string().contains("no version number is left"));
     }
 
     #[test]

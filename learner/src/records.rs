@@ -79,7 +79,7 @@ impl Records {
         }
         let had_failed = std::mem::replace(&mut self.has_failed, written.is_err());
         if let (Err(error), false) = (written, had_failed) {
-            tracing::warn!("an event file could not be written, training goes on without its events: {error}");
+            tracing::warn!("cannot write an event file; training continues without event files: {error}");
         }
     }
 }

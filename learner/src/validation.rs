@@ -212,7 +212,7 @@ impl<G: Game> Validator<G> {
             }
             Ok(None) => {}
             Err(error) if !self.has_failed => {
-                tracing::warn!("weights {} could not be validated, training goes on: {error:#}", manifest.version);
+                tracing::warn!("cannot validate weights {}; training continues: {error:#}", manifest.version);
             }
             Err(_) => {}
         }

@@ -135,7 +135,7 @@ mod tests {
         ];
         for bad in bad {
             let error = check(bad).expect_err(bad);
-            let expected = format!("`{bad}` is not an endpoint, write it as `http://host:port` or `https://host:port`");
+            let expected = format!("`{bad}` is not an endpoint; expected `http://host:port` or `https://host:port`");
             assert_eq!(error.to_string(), expected);
         }
     }

@@ -74,7 +74,7 @@ pub fn cut(mut value: String) -> String {
 }
 
 fn count(field: &str, value: u32) -> Result<usize, Invalid> {
-    usize::try_from(value).map_err(|_| invalid(field, format!("{value} does not fit this machine")))
+    usize::try_from(value).map_err(|_| invalid(field, format!("{value} is too large for this machine")))
 }
 
 fn between(field: &str, value: u32, low: usize, high: usize) -> Result<usize, Invalid> {

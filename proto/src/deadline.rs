@@ -104,7 +104,7 @@ where
 }
 
 fn exceeded() -> Response<Body> {
-    Status::deadline_exceeded("the deadline of the call has passed").into_http()
+    Status::deadline_exceeded("call deadline exceeded").into_http()
 }
 
 #[cfg(test)]

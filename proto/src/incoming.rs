@@ -179,7 +179,7 @@ impl Accepting {
     fn log_refusal(&mut self, limit: Refusal) {
         if self.refusal.replace(limit) != Some(limit) {
             let connections_max = self.connections_max;
-            tracing::warn!(connections_max, ?limit, "rejecting connections: a limit is reached");
+            tracing::warn!(connections_max, ?limit, "rejecting connections; limit reached");
         }
     }
 
@@ -187,7 +187,7 @@ impl Accepting {
     fn log_once(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();
-            tracing::error!(%error, remedy, "cannot accept connections; trying again");
+            tracing::error!(%error, remedy, "cannot accept connections; retrying");
         }
     }
 }
@@ -199,7 +199,7 @@ fn warn_of_few_descriptors(connections_max: usize) {
         tracing::warn!(
             descriptors_max,
             connections_max,
-            "fewer file descriptors than connections allowed: raise RLIMIT_NOFILE"
+            "fewer file descriptors than allowed connections; raise RLIMIT_NOFILE"
         );
     }
 }

@@ -60,7 +60,7 @@ pub(crate) enum Broken {
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
     /// This client ended the stream, to use another server.
-    #[error("another server is preferred from now on")]
+    #[error("switched to another server")]
     Moved,
     /// The server ended the stream without an error.
     #[error("the server ended the stream")]

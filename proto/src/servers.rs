@@ -218,7 +218,7 @@ impl Name {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(host = &*self.host, %error, "a host name cannot be looked up; its last addresses hold");
+                    tracing::warn!(host = &*self.host, %error, "cannot resolve a host; keeping the last addresses");
                 }
             }
         }

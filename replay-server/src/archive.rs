@@ -55,7 +55,7 @@ const LOG_ID_BYTES: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The address names no store.
-    #[error("{url} is no archive: {reason}")]
+    #[error("{url} is not an archive: {reason}")]
     Address {
         /// The configured address.
         url: String,
@@ -86,8 +86,8 @@ pub enum ArchiveError {
     },
     /// The archive belongs to another log.
     #[error(
-        "the archive belongs to another replay log (id {owner}): give each replay server an archive of its own, or, if that log is \
-         lost, take the log's folder away to begin with the archive"
+        "the archive belongs to another replay log (id {owner}); give each replay server a separate archive, or, if \
+         that log is lost, move the log directory away to restore from the archive"
     )]
     Owned {
         /// Id of the owning log.
@@ -95,8 +95,8 @@ pub enum ArchiveError {
     },
     /// The objects in the store were not copied from this log.
     #[error(
-        "the archive holds the log of another run, or a later state of this one ({found}): name another archive, or take \
-         the log's folder away to begin with the archive"
+        "the archive contains the log of another run, or a later state of this run ({found}); use another archive, or \
+         move the log directory away to restore from the archive"
     )]
     Foreign {
         /// The evidence of another log.
@@ -172,14 +172,14 @@ impl Archive {
         let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
         // The address is logged.
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("credentials belong into the environment, not into the address".to_owned());
+            return Err("put credentials in environment variables, not in the address".to_owned());
         }
         match parsed.scheme() {
             "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
-            "file" => Err("a folder has no host: file:///FOLDER".to_owned()),
+            "file" => Err("a directory has no host; expected file:///DIRECTORY".to_owned()),
             "s3" if cfg!(feature = "s3") => Ok(parsed),
-            "s3" => Err("this build supports folders only; build the replay server with `--features s3`".to_owned()),
-            other => Err(format!("{other} is neither file nor s3")),
+            "s3" => Err("this build lacks s3 support; build the replay server with `--features s3`".to_owned()),
+            other => Err(format!("unknown scheme {other}; expected file or s3")),
         }
     }
 }
@@ -309,7 +309,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
             return Ok(());
         };
         if newest > newest_here {
-            let found = format!("it has {}, the disk goes to {}", newest.file_name(), newest_here.file_name());
+            let found = format!("it has {}, the disk ends with {}", newest.file_name(), newest_here.file_name());
             return Err(ArchiveError::Foreign { found });
         }
         for (number, bytes) in self.copied.iter() {
@@ -333,7 +333,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         if here.starts_with(&there) || there.starts_with(&here) || agree(number, &here, &there) {
             return Ok(());
         }
-        let found = format!("{} has other records there than here", number.file_name());
+        let found = format!("{} has different records in the archive and on the disk", number.file_name());
         Err(ArchiveError::Foreign { found })
     }
 
@@ -359,7 +359,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
         if self.segment(number).await?.is_some_and(|segment| !holds(number, &copy, &segment)) {
             return Ok(());
         }
-        tracing::warn!(name, here, there, "the replay log ends earlier than its archive and goes on from there");
+        tracing::warn!(name, here, there, "the replay log ends before the archive; continuing from the archive");
         self.folder.place(&name, &copy).await.map_err(disk("write", &name))
     }
 
@@ -374,7 +374,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
                 if self.store.create(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))? {
                     return Ok(());
                 }
-                return Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() });
+                return Err(ArchiveError::Owned { owner: "of a log started at the same time".to_owned() });
             }
         };
         if owner == id.as_bytes() {
@@ -448,7 +448,7 @@ impl<S: Store, F: Folder> Archive<S, F> {
     async fn copy_of(&self, number: SegmentNumber) -> Result<Vec<u8>, ArchiveError> {
         let name = number.file_name();
         let found = self.store.get(&name).await.map_err(store("read", &name))?;
-        found.ok_or_else(|| store("read", &name)("it was listed and is gone".into()))
+        found.ok_or_else(|| store("read", &name)("listed, but missing".into()))
     }
 }
 
@@ -483,7 +483,7 @@ pub fn check_restored(folder: &Path) -> anyhow::Result<()> {
     let (is_restoring, folder) = (folder.join(RESTORING).exists(), folder.display());
     anyhow::ensure!(
         !is_restoring,
-        "the restore of {folder} from its archive is incomplete: set replay.archive again, or take the folder away"
+        "incomplete restore of {folder} from the archive; set replay.archive again, or move the directory away"
     );
     Ok(())
 }
@@ -504,12 +504,9 @@ pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> 
         };
         match (&passed, is_failing) {
             (Err(error), false) => {
-                tracing::warn!(
-                    error = service::chain(error),
-                    "cannot keep up the archive of the replay log; trying again"
-                );
+                tracing::warn!(error = service::chain(error), "cannot update the archive of the replay log; retrying");
             }
-            (Ok(_), true) => tracing::info!("the archive of the replay log is kept up again"),
+            (Ok(_), true) => tracing::info!("updating the archive of the replay log again"),
             _ => {}
         }
         is_failing = passed.is_err();
@@ -523,13 +520,13 @@ pub async fn finish(mut archive: Archive) {
     let error = match passed {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => service::chain(&error.into()),
-        Err(_) => format!("the store did not answer within {} s", FINISH_TIMEOUT.as_secs()),
+        Err(_) => format!("no response from the store within {} s", FINISH_TIMEOUT.as_secs()),
     };
-    tracing::warn!(error, "the archive of the replay log lacks what was written last");
+    tracing::warn!(error, "the archive of the replay log lacks the latest records");
 }
 
 fn differs(number: SegmentNumber, there: u64, here: u64) -> ArchiveError {
-    ArchiveError::Foreign { found: format!("{} has {there} bytes there and {here} here", number.file_name()) }
+    ArchiveError::Foreign { found: format!("{} has {there} bytes in the archive, {here} here", number.file_name()) }
 }
 
 fn store(action: &'static str, name: &str) -> impl FnOnce(StoreError) -> ArchiveError {

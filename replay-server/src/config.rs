@@ -126,12 +126,12 @@ impl ReplaySection {
             let path = format!("replay.tables.{}", section.name);
             let table = section.settings().map_err(below(&path))?;
             if tables.iter().any(|other| other.name == table.name) {
-                return Err(ConfigError::invalid(path, "another table has this name".to_owned()));
+                return Err(ConfigError::invalid(path, "duplicate table name".to_owned()));
             }
             tables.push(table);
         }
         if tables.len() > TABLES_MAX {
-            let reason = format!("{} tables are more than {TABLES_MAX}", tables.len());
+            let reason = format!("has {} tables, the limit is {TABLES_MAX}", tables.len());
             return Err(ConfigError::invalid("replay.tables".to_owned(), reason));
         }
         Ok(tables)

@@ -32,7 +32,7 @@ pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
             Ok(Room { free_bytes, bytes }) => metrics::disk(free_bytes, bytes),
             Err(error) if !is_failing => {
                 is_failing = true;
-                tracing::warn!(%error, "the file system of the replay log does not report its free space");
+                tracing::warn!(%error, "cannot read the free space of the replay log's file system");
             }
             Err(_) => {}
         }

@@ -66,13 +66,13 @@ impl ReplayService {
     /// Acquires a permit for an open stream.
     fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
         let most = self.settings.streams_max;
-        let full = |_| exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
+        let full = |_| exhausted(format!("too many open streams ({most}, replay.streams_max)"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 
     /// Acquires a permit for a reanalysis call.
     fn revision(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let full = |_| exhausted(format!("{REVISION_CALLS_MAX} calls of reanalysis are served already"));
+        let full = |_| exhausted(format!("too many concurrent reanalysis calls ({REVISION_CALLS_MAX})"));
         Arc::clone(&self.revisions).try_acquire_owned().map_err(full)
     }
 
@@ -84,7 +84,7 @@ impl ReplayService {
             // The requested name may have any length.
             let name: String = name.chars().take(64).collect();
             let names: Vec<&str> = self.settings.tables.iter().map(|table| table.name.as_str()).collect();
-            Status::not_found(format!("there is no table {name:?}, only {}", names.join(", ")))
+            Status::not_found(format!("unknown table {name:?}; tables are {}", names.join(", ")))
         })
     }
 }
@@ -212,7 +212,7 @@ impl v1::replay_server::Replay for ReplayService {
         let held = self.handle.request(|reply| Command::Report(id, reply)).await?;
         // A trajectory that violates the rules of the game indicates a faulty actor or disk, which an operator must
         // investigate.
-        tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
+        tracing::error!(trajectory = %id, ply, reason, held, "trajectory reported and excluded from sampling");
         Ok(Response::new(v1::ReportResponse { held }))
     }
 }

@@ -172,7 +172,7 @@ impl InsertStream {
             }
             Message::Hello(origin) => {
                 self.caller.check_actor(origin.actor)?;
-                tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
+                tracing::info!(actor = origin.actor, epoch = origin.epoch, "insert stream opened");
                 let address = std::mem::take(&mut self.address);
                 self.lease = Some(self.actors.open(origin.actor, origin.epoch, address, now));
                 Ok(Received::Hello(origin))
@@ -182,7 +182,7 @@ impl InsertStream {
                 self.order.answered();
                 if let Answer::Refused { sequence, fault } = &answer {
                     metrics::count_defect(fault);
-                    tracing::warn!(sequence, %fault, "an invalid trajectory was refused");
+                    tracing::warn!(sequence, %fault, "invalid trajectory refused");
                 }
                 Ok(Received::Refused(answer.into()))
             }
@@ -260,7 +260,7 @@ impl InsertStream {
         if silent <= self.heartbeat * MISSED_MAX {
             return Ok(if self.order.reads_waiting() { Looked::FindWait } else { Looked::Nothing });
         }
-        let reason = format!("nothing came for {silent:.1?}, and a heartbeat is due every {:?}", self.heartbeat);
+        let reason = format!("no message for {silent:.1?}; heartbeat interval {:?}", self.heartbeat);
         Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
     }
 
@@ -311,7 +311,7 @@ impl InsertStream {
             Inserted::Stale(_) => span.set("disposition", "stale"),
             Inserted::NotStored(..) | Inserted::OverMemory { .. } | Inserted::Draining(_) => {
                 span.set("disposition", "none");
-                span.fail("left to be sent again");
+                span.fail("not stored; to be sent again");
             }
         }
         span.end();
@@ -326,8 +326,8 @@ impl InsertStream {
             Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
             Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
             Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(
-                "trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or lower \
-                 the capacity of tables; nothing is lost, it is sent again"
+                "trajectory {id} does not fit in {bytes_max} bytes (replay.memory_bytes_max) and is sent again; raise \
+                 the limit, or lower the capacity of tables"
             ))),
             Inserted::Draining(_) => {
                 self.drain();
@@ -341,8 +341,7 @@ impl InsertStream {
 /// stream ends: the actor keeps all unanswered trajectories and sends them again on the next stream.
 fn not_stored(id: TrajectoryId, error: &str) -> Status {
     let reason = format!(
-        "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
-         sent again"
+        "trajectory {id} cannot be stored now ({error}) and is sent again; free space on the disk of the replay log"
     );
     exhausted(reason)
 }

@@ -280,7 +280,7 @@ impl Actors {
                 weights_version,
                 trajectories,
                 unanswered,
-                "an actor is lost"
+                "actor lost"
             );
         }
     }
@@ -326,6 +326,6 @@ impl Drop for Lease {
 
 fn log_return(before: Before, actor: u64, epoch: u64) {
     if before == Before::Lost {
-        tracing::info!(actor, epoch, "a lost actor is back");
+        tracing::info!(actor, epoch, "lost actor is back");
     }
 }

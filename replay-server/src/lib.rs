@@ -163,14 +163,14 @@ async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive
     match archive.restore().await {
         Ok(0) => {}
         Ok(segments) => {
-            tracing::info!(segments, archive = url, "filled the empty folder of the replay log from its archive");
+            tracing::info!(segments, archive = url, "restored the replay log from the archive");
         }
         Err(error @ ArchiveError::Store { .. }) if archive.has_log().await? => {
             let error = service::chain(&error.into());
             tracing::warn!(
                 error,
                 archive = url,
-                "the archive cannot be read; the replay log is served without it for now"
+                "cannot read the archive; serving the replay log without an archive for now"
             );
         }
         Err(error) => return Err(error.into()),
@@ -227,7 +227,7 @@ async fn serve(
                 () = &mut draining => Ok(()),
             }
         } else {
-            Err(anyhow!("the replay table has ended early"))
+            Err(anyhow!("the replay table stopped early"))
         },
     };
     // The table service must stop too, even if serving failed.

@@ -5,6 +5,6 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    let about = "Stores trajectories and serves samples of them";
+    let about = "Store trajectories and serve samples";
     service::run("replay-server", about, games::preset, replay_server::run)
 }

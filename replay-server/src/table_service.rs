@@ -138,7 +138,7 @@ impl TableService {
         self.publish();
         while let Some(command) = commands.blocking_recv() {
             if matches!(command, Command::Log(LogEvent::Panicked)) {
-                tracing::error!("the replay log's thread panicked: the process ends");
+                tracing::error!("the replay log's thread panicked; exiting");
                 return;
             }
             self.apply(command, Instant::now());

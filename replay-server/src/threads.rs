@@ -41,7 +41,7 @@ pub(crate) fn start(settings: &Settings, health: &Health) -> anyhow::Result<(Han
         let kept_in = repair.kept_in();
         let log::Repair { name, offset, length, what, cut } = repair;
         let done = if cut { "cut off" } else { "skipped" };
-        tracing::warn!(file = name, offset, bytes = length, kept_in, "the replay log holds {what}: {done}");
+        tracing::warn!(file = name, offset, bytes = length, kept_in, "the replay log contains {what}: {done}");
     }
     restored.tables.iter().for_each(log_restored);
     spawn(log, restored, settings, health, STALLED_AFTER)
@@ -116,7 +116,7 @@ fn log_restored(state: &TableState) {
     if table.items() > 0
         && let Err(wait) = limiter.can_sample(1)
     {
-        tracing::warn!(table = state.name(), "nothing can be drawn until more comes in: {wait}");
+        tracing::warn!(table = state.name(), "sampling is blocked until more trajectories arrive: {wait}");
     }
 }
 

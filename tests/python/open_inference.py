@@ -397,7 +397,7 @@ def check_wrong_contents(server):
         spoil(request)
         server.stub.ModelInfer(request)
 
-    with refused("INVALID_ARGUMENT", "observations", "beside raw_input_contents"):
+    with refused("INVALID_ARGUMENT", "observations", "in addition to raw_input_contents"):
         spoilt(lambda request: request.inputs[0].contents.fp32_contents.append(0.5))
     with refused("INVALID_ARGUMENT", "observations", "neither"):
         spoilt(lambda request: request.ClearField("raw_input_contents"))

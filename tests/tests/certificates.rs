@@ -64,7 +64,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     cluster.process(Role::Actor).argue(&settings.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.start(&[Role::Actor]).unwrap();
     wait_until("a client without a certificate receives the reason", DEADLINE, || {
-        Ok(cluster.process(Role::Actor).log_text().contains("requires a client certificate"))
+        Ok(cluster.process(Role::Actor).log_text().contains("client certificate required"))
     })
     .unwrap();
 

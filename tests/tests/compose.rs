@@ -63,7 +63,7 @@ fn what_could_never_train_does_not_start(cluster: &mut Compose) {
     cluster.set("ZEROFLEET_CONFIG", refused.to_str().unwrap());
     cluster.run(&["up", "--detach"]).unwrap_err();
     let logs = cluster.logs();
-    assert!(logs.contains("replay.actions_max: is 8, and tic_tac_toe has 9 actions"), "{logs}");
+    assert!(logs.contains("replay.actions_max: is 8, but tic_tac_toe has 9 actions"), "{logs}");
     assert!(cluster.containers("replay").unwrap().is_empty());
     cluster.set("ZEROFLEET_CONFIG", config.to_str().unwrap());
 }
@@ -89,7 +89,7 @@ fn all_healthy(cluster: &Compose, actors: usize) {
 /// Returns the numbers of inserted and spooled trajectories that a drained actor logged.
 fn handed_in(log: &Path) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(log).ok()?;
-    let line = text.lines().rev().find(|line| line.contains("uploaded; what is spooled"))?;
+    let line = text.lines().rev().find(|line| line.contains("upload finished"))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let field = |name| line.pointer(&format!("/fields/{name}")).or_else(|| line.get(name))?.as_u64();
     Some((field("trajectories")?, field("spooled")?))

@@ -45,10 +45,12 @@ fn the_documented_drill_restores_the_archive_of_a_run_in_training_or_ended_and_n
         !text.contains("listed 0 trajectories")
     })
     .unwrap();
-    for part in ["restored ", "all checksums are valid", "a replay server started on it", "the live server holds "] {
+    for part in
+        ["restored ", "all checksums are valid", "a replay server on the restored log listed", "the live server holds "]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     run.stop().unwrap();
     // The run has stopped, and the server with it.
-    assert!(drill(folder.path()).contains("no replay server of the run answers"));
+    assert!(drill(folder.path()).contains("no response from the replay server of the run"));
 }

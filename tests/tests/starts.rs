@@ -30,7 +30,7 @@ fn a_run_that_could_never_train_is_refused_before_it_has_a_folder() {
     let command = ["train", "--run", "first", "--game", "hex-3", "--set", "replay.actions_max=8"];
     let output = installation.run("zerofleet", &command, DEADLINE).unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", output.text);
-    assert!(output.text.contains("replay.actions_max: is 8, and hex-3 has 10 actions"), "{}", output.text);
+    assert!(output.text.contains("replay.actions_max: is 8, but hex-3 has 10 actions"), "{}", output.text);
     assert!(!installation.directory().join("runs").exists());
 }
 
@@ -78,7 +78,7 @@ fn a_trained_run_without_its_checkpoints_is_refused_and_keeps_its_weights_when_i
     run.start().unwrap();
     let output = run.ended(DEADLINE).unwrap();
     assert!(!output.status.success(), "{}", output.text);
-    let expected = format!("{} holds no checkpoint", checkpoints.display());
+    let expected = format!("{} has no checkpoint", checkpoints.display());
     assert!(output.text.contains(&expected) && output.text.contains("--from 0"), "{}", output.text);
     assert_eq!(published.versions().unwrap().last(), Some(&trained));
 

@@ -102,7 +102,7 @@ fn a_killed_tuner_goes_on_a_crashed_trial_is_recorded_and_the_learning_rate_that
     let output = study.tuner.ended(DEADLINE).unwrap();
     assert!(output.status.success(), "{}", output.text);
     let text = &output.text;
-    assert!(text.contains("trial 0 goes on: ") && text.contains("trial 1 goes on: "), "{text}");
+    assert!(text.contains("trial 0 continues: ") && text.contains("trial 1 continues: "), "{text}");
     assert!(text.contains("trial 0 failed") && text.contains("was killed by signal 9; last line of "), "{text}");
 
     let csv = study.read("trials.csv");

@@ -76,18 +76,18 @@ pub struct Options {
     /// Directory of the secrets.
     #[arg(long, default_value = FOLDER)]
     pub out: PathBuf,
-    /// More names or addresses of servers, separated by commas.
+    /// Additional server names or addresses, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub names: Vec<String>,
     /// Validity of certificates in days.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-    /// Make credentials for this many actors with a configured id as well.
+    /// Also create credentials for this many actors with a configured id.
     ///
-    /// The actors have `actor.id` from 0 on, and each can insert as no other actor.
+    /// The actors have `actor.id` from 0 on, and none can insert under the id of another actor.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..CLAIMED_FIRST))]
     pub actors: u64,
-    /// Let actors replace searches of stored trajectories (`reanalysis.share`).
+    /// Let actors revise stored trajectories (`reanalysis.share`).
     #[arg(long)]
     pub reanalysis: bool,
     /// Replace existing certificates and tokens, under the same authority.
@@ -105,7 +105,7 @@ pub struct Options {
 pub fn make(options: &Options) -> Result<()> {
     let Options { out: folder, names, days, renew, .. } = options;
     if !renew && folder.join("authority").join("ca.pem").exists() {
-        bail!("{} holds secrets already; --renew replaces them, under the same authority", folder.display());
+        bail!("{} already contains secrets; pass --renew to replace them under the same authority", folder.display());
     }
     create_folder(folder)?;
     let authority = Authority::of(&folder.join("authority"))?;
@@ -115,7 +115,7 @@ pub fn make(options: &Options) -> Result<()> {
     let scopes: String = clients().map(|(role, _)| format!("{} {}{}\n", role.name, role.scopes, role.actors)).collect();
     // If root runs this, the files belong to the user of the images. Otherwise containers run as the user that created
     // the files (docs/cluster.md).
-    let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
+    let owner = (fs::metadata(folder).context("read the owner of the directory")?.uid() == 0).then_some(USER);
     for (role, token) in &tokens {
         let place = Place { folder: folder.join(&role.name), owner };
         place.create()?;
@@ -149,7 +149,7 @@ pub fn ensure(folder: &Path) -> Result<()> {
     if folder.join("authority").join("ca.pem").exists() {
         return Ok(());
     }
-    eprintln!("certs: making certificates and tokens in {}", folder.display());
+    eprintln!("certs: creating certificates and tokens in {}", folder.display());
     let (names, actors) = (Vec::new(), 0);
     make(&Options { out: folder.to_owned(), names, days: 365, actors, reanalysis: false, renew: false })
 }
@@ -175,7 +175,7 @@ impl Authority {
             return Ok(Self { certificate: read(&certificate_path)?, issuer: Issuer::new(params, key) });
         }
         place.create()?;
-        let key = KeyPair::generate().context("make the key of the authority")?;
+        let key = KeyPair::generate().context("generate the key of the authority")?;
         let certificate = params.self_signed(&key).context("sign the certificate of the authority")?.pem();
         place.write("ca.key", &key.serialize_pem())?;
         // Written last: if the certificate exists, so does the key.
@@ -193,15 +193,16 @@ impl Authority {
     }
 
     fn sign(&self, name: &str, names: &[String], usage: ExtendedKeyUsagePurpose, days: u32) -> Result<Signed> {
-        let mut params =
-            CertificateParams::new(names.to_vec()).with_context(|| format!("name {name} {}", names.join(" ")))?;
+        let mut params = CertificateParams::new(names.to_vec())
+            .with_context(|| format!("set the names of {name}: {}", names.join(" ")))?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         valid(&mut params, days)?;
-        let signing_key = KeyPair::generate().with_context(|| format!("make a key of {name}"))?;
-        let cert = params.signed_by(&signing_key, &self.issuer).with_context(|| format!("sign for {name}"))?;
+        let signing_key = KeyPair::generate().with_context(|| format!("generate a key for {name}"))?;
+        let cert =
+            params.signed_by(&signing_key, &self.issuer).with_context(|| format!("sign the certificate of {name}"))?;
         Ok(Signed { cert, signing_key })
     }
 }
@@ -216,7 +217,7 @@ fn valid(params: &mut CertificateParams, days: u32) -> Result<()> {
 
 fn token() -> Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random bytes"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("no random bytes from the system"))?;
     Ok(hexadecimal(&bytes))
 }
 
@@ -257,7 +258,8 @@ impl Place {
 
     fn hand_over(&self, path: &Path) -> Result<()> {
         let Some(owner) = self.owner else { return Ok(()) };
-        chown(path, Some(owner), Some(owner)).with_context(|| format!("give {} to user {owner}", path.display()))
+        chown(path, Some(owner), Some(owner))
+            .with_context(|| format!("change the owner of {} to user {owner}", path.display()))
     }
 }
 

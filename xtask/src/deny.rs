@@ -30,9 +30,9 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
     if !has_advisories {
         ensure!(
             may_skip("advisories"),
-            "the database of advisories cannot be reached; ZEROFLEET_MAY_SKIP=advisories permits CI to go on without it"
+            "cannot reach the advisory database; set ZEROFLEET_MAY_SKIP=advisories to skip the check in CI"
         );
-        not_checked.push("advisories: their database cannot be reached from here".to_owned());
+        not_checked.push("advisories: cannot reach the database".to_owned());
     }
     for manifest in MANIFESTS {
         // The build has downloaded the crates of the workspace, but not necessarily the crates of fuzz targets.
@@ -40,7 +40,7 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
             && let Err(error) = fetch(root, manifest)
         {
             ensure!(!is_of_the_lock_file(&error), "the lock file of {manifest} is not up to date:\n{error:#}");
-            not_checked.push(format!("{manifest}: its crates cannot be downloaded from here"));
+            not_checked.push(format!("{manifest}: cannot download the crates"));
             continue;
         }
         let check = |more: &[&str], what: &[&str]| {

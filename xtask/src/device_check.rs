@@ -37,25 +37,25 @@ pub struct Options {
     /// Run the steps on this machine.
     #[arg(long)]
     pub run: bool,
-    /// Run only these steps [default: all except steps that train for minutes].
+    /// Run only these steps [default: all except minutes of training].
     #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
     pub steps: Vec<String>,
-    /// The archive to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
+    /// Archive to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
     #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
     pub output: PathBuf,
     /// Directory for `check.json` and `steps.log`.
-    #[arg(long, value_name = "FOLDER", default_value = "out")]
+    #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
     /// Directory of the unpacked archive; without it, the programs are built.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Device: `auto` takes the GPU that nvidia-smi lists.
     #[arg(long, value_enum, default_value_t)]
     pub device: Wanted,
-    /// Directory of libtorch [default: from Python's torch, else `.libtorch/lib`].
-    #[arg(long, value_name = "FOLDER")]
+    /// libtorch directory [default: Python's torch, else `.libtorch/lib`].
+    #[arg(long, value_name = "DIR")]
     pub libtorch: Option<PathBuf>,
-    /// Time limit of the check [default: 480, or the limits of the named steps].
+    /// Time limit [default: 480, or the limits of the named steps].
     #[arg(long, value_name = "SECONDS")]
     pub budget_seconds: Option<u64>,
 }
@@ -99,7 +99,7 @@ fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]
         let start = Instant::now();
         match plan.limit(step) {
             Some(limit) => session.run(step.name, limit, step.check),
-            None => session.skip(step.name, "the time budget is spent"),
+            None => session.skip(step.name, "the time limit is reached"),
         }
         plan.spend(start.elapsed());
         seconds.push((step.name, start.elapsed().as_secs_f64()));
@@ -143,7 +143,7 @@ fn summary(rows: &[Row], seconds: &[(&str, f64)], file: &Path) -> Result<()> {
     let failed: Vec<&str> =
         seconds.iter().map(|(name, _)| *name).filter(|name| row::verdict_of(rows, name) == Verdict::Fail).collect();
     if !failed.is_empty() {
-        bail!("these steps failed: {}", failed.join(", "));
+        bail!("failed steps: {}", failed.join(", "));
     }
     Ok(())
 }

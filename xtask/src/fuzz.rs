@@ -32,13 +32,13 @@ const TAIL_LINES: usize = 40;
 /// Targets to run, and the duration.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Options {
-    /// Minutes for which each target runs.
+    /// Minutes per target.
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Targets that run at the same time.
+    /// Targets to run in parallel.
     #[arg(long, default_value_t = 1)]
     pub parallel: usize,
-    /// The targets [default: all].
+    /// Targets [default: all].
     pub targets: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         .filter_map(|row| (!row.passed).then_some(row.target))
         .collect();
     if !failed.is_empty() {
-        bail!("there are findings, kept in {}: {}", folder.join("findings").display(), failed.join(", "));
+        bail!("findings, kept in {}: {}", folder.join("findings").display(), failed.join(", "));
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ fn targets(manifest: &Path) -> Result<Vec<String>> {
 /// Returns the named targets; all if none is named.
 fn chosen(all: &[String], named: &[String]) -> Result<Vec<String>> {
     if let Some(unknown) = named.iter().find(|name| !all.contains(name)) {
-        bail!("there is no target {unknown}, only {}", all.join(", "));
+        bail!("unknown target {unknown}; targets are {}", all.join(", "));
     }
     Ok(if named.is_empty() { all.to_vec() } else { named.to_vec() })
 }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(chosen(&all, &[]).unwrap(), all);
         assert_eq!(chosen(&all, &all[1..]).unwrap(), all[1..]);
         let error = chosen(&all, &["spol".to_owned()]).unwrap_err().to_string();
-        assert_eq!(error, "there is no target spol, only crash, spool");
+        assert_eq!(error, "unknown target spol; targets are crash, spool");
     }
 
     #[test]

@@ -36,13 +36,15 @@ pub struct Options {
     /// Tag of the images.
     #[arg(long, default_value = "dev")]
     pub tag: String,
-    /// Debug builds instead of release builds.
+    /// Use debug builds instead of release builds.
     #[arg(long)]
     pub debug: bool,
-    /// Pack the binaries in this directory: build nothing, make no certificates.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "debug")]
+    /// Pack the binaries in this directory instead of building.
+    ///
+    /// Certificates are not created either.
+    #[arg(long, value_name = "DIR", conflicts_with = "debug")]
     pub from: Option<PathBuf>,
-    /// Build images for NVIDIA GPUs, with names in `-gpu`.
+    /// Build images for NVIDIA GPUs, with the name suffix `-gpu`.
     ///
     /// The images of learner, actor, inference server and arena then contain both halves of libtorch.
     #[arg(long)]
@@ -63,7 +65,9 @@ pub struct Options {
 /// There is no Docker engine, a build fails, or an image does not start.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !cfg!(target_os = "linux") {
-        bail!("images hold Linux binaries, and those of this machine are others: `docker build` deploy/Dockerfile");
+        bail!(
+            "images need Linux binaries, which this machine does not build; use `docker build` with deploy/Dockerfile"
+        );
     }
     docker(&["version", "--format", "{{.Server.Version}}"]).context("read the version of the Docker engine")?;
     let processes = chosen(&options.only)?;
@@ -83,7 +87,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         let linked = libraries::of(&folder.join(process.binary), &torch_folder.join("lib"))?.system_and_other(&torch);
         ensure!(
             linked.torch || flavour == Flavour::Cpu,
-            "{} is not linked with libtorch: build it with `--features {}/torch`",
+            "{} is not linked with libtorch; build it with `--features {}/torch`",
             folder.join(process.binary).display(),
             process.package
         );
@@ -94,7 +98,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let needs_cuda = packed.iter().any(|packed| packed.flavour == Flavour::Gpu);
     ensure!(
         !needs_cuda || !cuda_half.is_empty(),
-        "{} holds no CUDA half of libtorch: `cargo xtask libtorch --cuda` installs it",
+        "{} has no CUDA half of libtorch; install it with `cargo xtask libtorch --cuda`",
         torch_folder.display()
     );
     let [system_image, torch_image, cuda_image] = [SYSTEM, TORCH, CUDA].map(|name| image(name, &options.tag));
@@ -132,7 +136,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             scope.spawn(move || stage.make(packed, &options.tag, &stages.process(packed.process, below)?))
         });
         let makes: Vec<_> = makes.collect();
-        makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image was not made"))?)
+        makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image thread panicked"))?)
     })?;
     report(&packed.iter().map(|packed| packed.image(&options.tag)).collect::<Vec<_>>())?;
     if options.from.is_some() {
@@ -175,7 +179,11 @@ fn image(name: &str, tag: &str) -> String {
 fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
     let known = || recipe::PROCESSES.iter().map(|process| process.binary).collect::<Vec<_>>().join(", ");
     for name in only {
-        ensure!(recipe::PROCESSES.iter().any(|process| process.binary == name), "no image of `{name}`: {}", known());
+        ensure!(
+            recipe::PROCESSES.iter().any(|process| process.binary == name),
+            "unknown binary `{name}`; binaries are {}",
+            known()
+        );
     }
     let wanted = |process: &&Process| only.is_empty() || only.iter().any(|name| process.binary == name);
     Ok(recipe::PROCESSES.iter().filter(wanted).collect())
@@ -220,7 +228,7 @@ struct Stage(TempDir);
 impl Stage {
     fn new(work: &Path) -> Result<Self> {
         fs::create_dir_all(work).with_context(|| format!("create {}", work.display()))?;
-        Ok(Self(TempDir::new_in(work).with_context(|| format!("create a folder in {}", work.display()))?))
+        Ok(Self(TempDir::new_in(work).with_context(|| format!("create a directory in {}", work.display()))?))
     }
 
     /// Returns the directory with the files of an image.
@@ -231,11 +239,11 @@ impl Stage {
     /// Copies a binary without the debug information.
     fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
         let (from, to) = (folder.join(name), self.context("binaries").join(name));
-        ensure!(from.is_file(), "{} is missing: build it with `cargo build --package {name}`", from.display());
+        ensure!(from.is_file(), "{} is missing; build it with `cargo build --package {name}`", from.display());
         copy(&from, &to)?;
         let stripped = Command::new("strip").arg("--strip-debug").arg(&to).status();
         if !stripped.is_ok_and(|status| status.success()) {
-            eprintln!("image: cannot strip {name} (binutils are missing?); its image is larger than need be");
+            eprintln!("image: cannot strip {name} (binutils missing?); the image is larger than necessary");
         }
         Ok(to)
     }
@@ -302,8 +310,8 @@ impl Stage {
             }
             if count == 0 {
                 eprintln!(
-                    "image: {} holds no licence of {package}, which images that are passed on must carry: remove {} and \
-                     repeat",
+                    "image: {} has no licence of {package}, which published images must contain; remove {} and \
+                     retry",
                     from.display(),
                     folder.join("include").display()
                 );
@@ -379,7 +387,7 @@ fn environment(root: &Path, tag: &str) -> Result<()> {
         return Ok(());
     }
     let example = fs::read_to_string(root.join("deploy").join(".env.example")).context("read deploy/.env.example")?;
-    let owner = fs::metadata(root.join(certs::FOLDER).join("actor")).context("look at who owns the secrets")?;
+    let owner = fs::metadata(root.join(certs::FOLDER).join("actor")).context("read the owner of the secrets")?;
     let lines = example.lines().map(|line| match line.split_once('=') {
         Some(("ZEROFLEET_TAG", _)) => format!("ZEROFLEET_TAG={tag}"),
         Some(("ZEROFLEET_USER", _)) => format!("ZEROFLEET_USER={}:{}", owner.uid(), owner.gid()),

@@ -67,14 +67,14 @@ fn end(Job { name, mut command }: Job) -> Ended {
 
 /// Runs a command until it exits; returns the output and whether it succeeded.
 fn output(command: &mut Command) -> Result<(String, bool)> {
-    let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
+    let (mut reader, writer) = std::io::pipe().context("create a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("share a pipe")?).stderr(writer);
-    let mut child = command.spawn().context("start it")?;
+    let mut child = command.spawn().context("start the process")?;
     // The command also holds write ends of the pipe; reading finishes once all are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut output = Vec::new();
-    reader.read_to_end(&mut output).context("read its output")?;
-    let status = child.wait().context("wait for it")?;
+    reader.read_to_end(&mut output).context("read the output")?;
+    let status = child.wait().context("wait for the process")?;
     let mut output = String::from_utf8_lossy(&output).into_owned();
     if !status.success() {
         output.push_str(&format!("{status}\n"));
@@ -110,7 +110,7 @@ mod tests {
             let [both, fails, missing] = &ended[..] else { panic!("{ended:?}") };
             assert_eq!((both.output.as_str(), both.is_success), ("out\nerr\nagain\n", true));
             assert!(!fails.is_success && fails.output.starts_with("before\n"), "{fails:?}");
-            assert!(!missing.is_success && missing.output.starts_with("start it"), "{missing:?}");
+            assert!(!missing.is_success && missing.output.starts_with("start the process"), "{missing:?}");
         }
     }
 

@@ -66,10 +66,11 @@ pub fn run(root: &Path) -> Result<()> {
         println!("{name}: {} documents", documents.len());
     }
     println!(
-        "held against the schemas of Kubernetes {VERSIONS}; without a published schema, held against what we know of them: {}",
+        "validated against the schemas of Kubernetes {VERSIONS}; kinds without a published schema, \
+         against local schemas: {}",
         checked.without_schema.join(", ")
     );
-    workspace::report(&wrong, "things are wrong in deploy/kubernetes")
+    workspace::report(&wrong, "defects in deploy/kubernetes")
 }
 
 /// Output of the validation script.
@@ -91,7 +92,7 @@ fn render_all(root: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
         let entry = entry.context("read deploy/kubernetes/overlays")?;
         sources.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
     }
-    ensure!(!sources.is_empty(), "there is no overlay in deploy/kubernetes/overlays");
+    ensure!(!sources.is_empty(), "no overlay in deploy/kubernetes/overlays");
     sources.insert("components".to_owned(), root.join("xtask/src/kubernetes/components"));
 
     let render = |(name, source): (String, PathBuf)| {

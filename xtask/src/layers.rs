@@ -39,7 +39,7 @@ struct Layer {
 /// # Errors
 /// An arrow is forbidden, or the tables or the workspace cannot be read.
 pub fn run(root: &Path) -> Result<()> {
-    workspace::report(&violations(root)?, "arrows are not in the tables of ARCHITECTURE.md")
+    workspace::report(&violations(root)?, "dependencies are not in the tables of ARCHITECTURE.md")
 }
 
 /// Returns the violations of the tables, one sentence each.
@@ -96,8 +96,8 @@ impl Table {
                 ensure!(table.walls.insert(name.clone(), names(only_in)).is_none(), "`{name}` has two rows");
             }
         }
-        ensure!(!table.layers.is_empty(), "there is no table whose header begins with `rank`");
-        ensure!(!table.walls.is_empty(), "there is no table whose header begins with `third-party crates`");
+        ensure!(!table.layers.is_empty(), "no table has a header that starts with `rank`");
+        ensure!(!table.walls.is_empty(), "no table has a header that starts with `third-party crates`");
         table.check_that_arrows_point_down()?;
         Ok(table)
     }
@@ -109,14 +109,14 @@ impl Table {
                     self.layers.get(used).with_context(|| format!("`{name}` uses `{used}`, which has no row"))?;
                 ensure!(
                     below.rank < layer.rank,
-                    "`{name}` of rank {} may not use `{used}` of rank {}: arrows point down, never sideways",
+                    "`{name}` of rank {} may not use `{used}` of rank {}: dependencies must have a lower rank",
                     layer.rank,
                     below.rank
                 );
             }
         }
         for name in self.walls.values().flatten() {
-            ensure!(self.layers.contains_key(name), "`{name}` may use third-party crates and has no row");
+            ensure!(self.layers.contains_key(name), "`{name}` may use third-party crates but has no row");
         }
         Ok(())
     }
@@ -131,10 +131,10 @@ impl Table {
         for (name, layer) in &self.layers {
             let exists = members.iter().any(|member| member.name.as_str() == name);
             if !exists && !layer.planned {
-                found.push(format!("`{name}` has a row and does not exist: remove the row or mark it (planned)"));
+                found.push(format!("`{name}` has a row but does not exist; remove the row or mark it (planned)"));
             }
             if exists && layer.planned {
-                found.push(format!("`{name}` exists and is still marked (planned)"));
+                found.push(format!("`{name}` exists but is still marked (planned)"));
             }
         }
         found
@@ -144,7 +144,7 @@ impl Table {
         let name = member.name.as_str();
         let folder = member.manifest_path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
         if name != folder {
-            found.push(format!("`{name}` lies in a folder called `{folder}`"));
+            found.push(format!("`{name}` is in the directory `{folder}`"));
         }
         let Some(layer) = self.layers.get(name) else {
             found.push(format!("`{name}` has no row in the layer table"));
@@ -163,7 +163,7 @@ impl Table {
                 }
                 match layer.uses_behind_a_feature.contains(used) {
                     true if dependency.optional => {}
-                    true => found.push(format!("`{name}` may use `{used}` behind a feature only")),
+                    true => found.push(format!("`{name}` may use `{used}` only behind a feature")),
                     false => found.push(format!("`{name}` may not use `{used}`")),
                 }
             } else if !for_tests && self.walls.get(used).is_some_and(|allowed| !allowed.iter().any(|one| one == name)) {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn an_arrow_behind_a_feature_must_be_optional() {
-        assert_eq!(findings(member("actor", &["network"])), "`actor` may use `network` behind a feature only");
+        assert_eq!(findings(member("actor", &["network"])), "`actor` may use `network` only behind a feature");
     }
 
     #[test]
@@ -283,26 +283,26 @@ mod tests {
         let text = findings(member("utility", &[]));
         assert_eq!(text, "`utility` has no row in the layer table");
         let text = findings(member("arena", &[]));
-        assert_eq!(text, "`arena` exists and is still marked (planned)");
+        assert_eq!(text, "`arena` exists but is still marked (planned)");
         let members = [member("actor", &[]), member("search", &[]), member("network", &[])];
         let text = Table::parse(TABLES).unwrap().violations(&members.iter().collect::<Vec<_>>()).join("\n");
-        assert_eq!(text, "`game` has a row and does not exist: remove the row or mark it (planned)");
+        assert_eq!(text, "`game` has a row but does not exist; remove the row or mark it (planned)");
     }
 
     #[test]
     fn a_package_is_called_like_its_folder() {
         let mut moved = member("game", &[]);
         moved.manifest_path = "/here/rules/Cargo.toml".into();
-        assert_eq!(findings(moved), "`game` lies in a folder called `rules`");
+        assert_eq!(findings(moved), "`game` is in the directory `rules`");
     }
 
     #[test]
     fn a_table_with_an_arrow_sideways_or_to_nowhere_is_refused() {
         let sideways = TABLES.replace("| `network` | | |", "| `network` | `search` | |");
-        assert!(refusal(&sideways).contains("arrows point down, never sideways"), "{}", refusal(&sideways));
+        assert!(refusal(&sideways).contains("dependencies must have a lower rank"), "{}", refusal(&sideways));
         let nowhere = TABLES.replace("| `network` | | |", "| `network` | `tower` | |");
         assert_eq!(refusal(&nowhere), "`network` uses `tower`, which has no row");
-        assert_eq!(refusal("# nothing"), "there is no table whose header begins with `rank`");
+        assert_eq!(refusal("# nothing"), "no table has a header that starts with `rank`");
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Chec
     if !wanted.is_nothing() {
         install.fetch(&wanted).with_context(|| {
             format!(
-                "fetch libtorch {VERSION} (an existing install serves as well: set LIBTORCH to the folder that holds its \
+                "fetch libtorch {VERSION} (to use an existing install, set LIBTORCH to the directory with \
                  `include` and `lib`)"
             )
         })?;
@@ -130,7 +130,7 @@ fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
     let Some(capability_min) = platform.capability_min else {
         ensure_that!(
             matches!(choice, Choice::Cpu | Choice::Auto),
-            "libtorch has no CUDA half for {}; GPUs of Apple need none, since MPS is in the libtorch for macOS",
+            "libtorch has no CUDA half for {}; Apple GPUs need none, since libtorch for macOS contains MPS",
             platform.name
         );
         return Ok(Halves::Cpu);
@@ -146,7 +146,7 @@ fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
 
 /// Decides from the search for GPUs; `choice` is `Cuda` or `Auto`.
 fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
-    const REMEDY: &str = "`cargo xtask libtorch --cpu` installs the CPU half alone";
+    const REMEDY: &str = "`cargo xtask libtorch --cpu` installs only the CPU half";
     match (survey, choice) {
         (Survey::Usable { gpus, notes }, _) => {
             for line in gpus.iter().map(ToString::to_string).chain(notes) {
@@ -158,7 +158,7 @@ fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
             for reason in reasons {
                 eprintln!("libtorch {VERSION}: {reason}");
             }
-            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU");
+            eprintln!("libtorch {VERSION}: no usable GPU; continuing with the CPU");
             Ok(Halves::Cpu)
         }
         (Survey::TooOld(reasons), _) => bail!("{} ({REMEDY})", reasons.join("; ")),
@@ -180,7 +180,7 @@ pub fn check_needed(root: &Path) -> Result<()> {
     let checked = needed::check(&lib)?;
     let driver = match checked.without_driver.as_slice() {
         [] => String::new(),
-        names => format!("; not here, since they come with NVIDIA's driver: {}", names.join(", ")),
+        names => format!("; not included, since the NVIDIA driver provides them: {}", names.join(", ")),
     };
     println!("{}: {} libraries load {} names{driver}", lib.display(), checked.libraries, checked.names);
     workspace::report(&checked.unresolved, "libraries are missing")
@@ -191,7 +191,7 @@ fn accept(folder: &Path) -> Result<()> {
     for part in ["include/torch", &library] {
         if !folder.join(part).exists() {
             bail!(
-                "LIBTORCH is {}, which has no `{part}`: point it to a libtorch {VERSION}, or unset it to have one fetched",
+                "LIBTORCH is {}, which has no `{part}`; set it to libtorch {VERSION}, or unset it to fetch libtorch",
                 folder.display()
             );
         }
@@ -205,14 +205,14 @@ fn accept_halves(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves
         return Ok(chosen);
     }
     let complaint = format!(
-        "LIBTORCH is {}, which has no `lib/libtorch_cuda.so`: point it to a libtorch {VERSION} for CUDA, or unset it to \
-         have one fetched",
+        "LIBTORCH is {}, which has no `lib/libtorch_cuda.so`; set it to libtorch {VERSION} for CUDA, or unset it to \
+         fetch libtorch",
         folder.display()
     );
     if choice != Choice::Auto {
         bail!(complaint);
     }
-    eprintln!("libtorch {VERSION}: going on without the GPU: {complaint}");
+    eprintln!("libtorch {VERSION}: continuing without the GPU: {complaint}");
     Ok(Halves::Cpu)
 }
 
@@ -240,7 +240,7 @@ impl Install {
                 [(_, reason), ..] if missing.len() < all => {
                     eprintln!("libtorch {VERSION}, CUDA half: {reason}; fetching {} of {all} libraries", missing.len());
                 }
-                _ => eprintln!("libtorch {VERSION}, CUDA half: not there yet; fetching it"),
+                _ => eprintln!("libtorch {VERSION}, CUDA half: not installed; fetching it"),
             }
             wanted.cuda = missing.into_iter().map(|(name, _)| name).collect();
         }
@@ -256,7 +256,7 @@ impl Install {
         self.announce(wanted)?;
         let python = Python::find()?;
         // The directory is removed with the contents on drop, also after an error.
-        let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a folder in .tools")?;
+        let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a directory in .tools")?;
         let wheels = wanted.wheels(self.platform);
         let (cpu, cuda): (Vec<&Wheel>, Vec<&Wheel>) = wheels.iter().partition(|wheel| !wanted.cpu(wheel).is_empty());
         let count = wheels.len();
@@ -325,15 +325,16 @@ impl Install {
 
     /// Prints sizes and expected times, and checks that there is room.
     fn announce(&self, wanted: &Wanted) -> Result<()> {
-        let room = rustix::fs::statvfs(&self.tools).with_context(|| format!("look at {}", self.tools.display()))?;
+        let room = rustix::fs::statvfs(&self.tools)
+            .with_context(|| format!("read the free space of {}", self.tools.display()))?;
         let free_mb = room.f_bavail.saturating_mul(room.f_frsize) / 1_000_000;
         let sizes = Sizes::of(self.platform, wanted);
         ensure_that!(
             free_mb >= sizes.peak_mb,
-            "{free_mb} MB are free in {}, and {} MB are needed while libtorch is fetched{}",
+            "{free_mb} MB are free in {}, but {} MB are needed to fetch libtorch{}",
             self.tools.display(),
             sizes.peak_mb,
-            if wanted.cuda.is_empty() { "" } else { " (fewer without the CUDA half: `cargo xtask libtorch --cpu`)" }
+            if wanted.cuda.is_empty() { "" } else { " (less without the CUDA half: `cargo xtask libtorch --cpu`)" }
         );
         eprintln!("libtorch {VERSION}: {sizes}; {free_mb} MB are free");
         Ok(())

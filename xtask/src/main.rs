@@ -25,7 +25,9 @@ enum Chore {
     ///
     /// Fetches the CPU half, and the CUDA half if nvidia-smi lists a GPU that can run it.
     Libtorch {
-        /// Fetch the CUDA half even without a GPU; a GPU or driver that is too old is an error.
+        /// Fetch the CUDA half even without a GPU.
+        ///
+        /// A GPU or driver that is too old is an error.
         #[arg(long)]
         cuda: bool,
         /// Fetch only the CPU half; keep an installed CUDA half.
@@ -34,11 +36,11 @@ enum Chore {
         /// Check every byte of the installed libraries, not only sizes and dates.
         #[arg(long)]
         verify: bool,
-        /// Check that every library required by the installed libraries is present.
+        /// Check that all dependencies of the installed libraries are present.
         #[arg(long)]
         check: bool,
     },
-    /// Build release binaries and train: `zerofleet train` with the same options.
+    /// Build release binaries and run `zerofleet train` with the options.
     ///
     /// Fetches libtorch if nvidia-smi lists a GPU that can run it, on a Mac, and for runs that the CPU kernels do not
     /// train or train slower. `CUDA_VISIBLE_DEVICES=` hides the GPU, and `LIBTORCH` names a libtorch to use in any
@@ -57,25 +59,33 @@ enum Chore {
     ///
     /// Packs the check on this machine, and runs it on the machine with the GPU; see docs/device-check.md.
     DeviceCheck(device_check::Options),
-    /// Make an authority, certificates and tokens for every service of a cluster.
+    /// Create a CA, certificates and tokens for all services of a cluster.
     Certs(certs::Options),
-    /// Run every test, or the tests that contain a text in the name.
+    /// Run all tests, or the tests with a text in the name.
     Test(suite::TestOptions),
-    /// Run every check of CI.
+    /// Run all CI checks.
     Ci,
-    /// Check the dependencies of the workspace against the layer table of ARCHITECTURE.md.
+    /// Check crate dependencies against the layers in ARCHITECTURE.md.
     Layers,
-    /// Check the tree against the machine-checkable rules of STYLE.md.
+    /// Check the source tree against the rules in STYLE.md.
+    ///
+    /// Covers the machine-checkable rules.
     Tidy,
-    /// Check licences, sources and advisories of third-party crates against deny.toml.
+    /// Check licences, sources and advisories of third-party crates.
+    ///
+    /// The rules are in deny.toml.
     Deny,
-    /// Render deploy/kubernetes; validate it against published schemas and our promises.
+    /// Render and validate the manifests in deploy/kubernetes.
+    ///
+    /// Validates against published schemas and the promises of this project.
     Kubernetes,
-    /// Run the tests of the CPU kernels under the address sanitiser.
+    /// Test the CPU kernels with the address sanitiser.
     Sanitise,
-    /// Run the fuzz targets with libFuzzer, each for some minutes; see fuzz/README.md.
+    /// Run the fuzz targets with libFuzzer (fuzz/README.md).
     Fuzz(fuzz::Options),
-    /// Kill, pause, cut off and slow down the processes of a fleet for minutes (Linux, as root).
+    /// Inject faults into a running fleet (Linux, as root).
+    ///
+    /// Kills, pauses, cuts off and slows down processes.
     Chaos(suite::ChaosOptions),
     /// Run a fleet under load for hours (Linux).
     ///

@@ -36,14 +36,12 @@ impl Python {
         }
         match without_pip {
             Some(program) => bail!(
-                "{} has no pip: install it (Debian: `apt-get install python3-pip`; elsewhere: `{} -m ensurepip`)",
+                "{} has no pip; install it (Debian: `apt-get install python3-pip`; elsewhere: `{} -m ensurepip`)",
                 program.display(),
                 program.display()
             ),
             None => {
-                bail!(
-                    "no Python 3.8 or newer was found as `python3` or `python`: install one with pip, or name it in PYTHON"
-                )
+                bail!("no Python 3.8 or newer found as `python3` or `python`; install Python with pip, or set PYTHON")
             }
         }
     }
@@ -65,7 +63,7 @@ impl Python {
         run(command.arg("--dest").arg(folder).arg("--requirement").arg(listed), 6).map_err(|complaint| {
             let name = line.split_whitespace().next().unwrap_or_default();
             anyhow!(
-                "pip could not download {name} (is the package index reachable, and has it a wheel for this \
+                "pip could not download {name} (is the package index reachable, and does it have a wheel for this \
                  platform?):\n{complaint:#}"
             )
         })

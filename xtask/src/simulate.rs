@@ -21,7 +21,7 @@ pub struct SimulateOptions {
     /// First seed: a number, or `commit` to derive it from the commit hash.
     #[arg(long, default_value_t = First::Seed(0))]
     pub first: First,
-    /// Minutes after which no further seed is started.
+    /// Start no further seed after this many minutes.
     #[arg(long)]
     pub minutes: Option<f64>,
     /// Run each seed twice and compare the digests.
@@ -75,7 +75,7 @@ impl SimulateOptions {
         let first = match first {
             First::Seed(seed) => *seed,
             First::Commit => revision.and_then(seed_of).context(
-                "find the commit whose hash is the first seed: use a git repository, or name a seed with --first",
+                "read the commit hash for the first seed; use a git repository, or pass a seed with --first",
             )?,
         };
         let mut arguments = vec!["--seeds".to_owned(), seeds.to_string(), "--first".to_owned(), first.to_string()];
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(options("0").arguments(None).unwrap(), ["--seeds", "10", "--first", "0"]);
         for unknown in [None, Some("not a hash"), Some("abc")] {
             let error = options("commit").arguments(unknown).unwrap_err();
-            assert!(error.to_string().contains("name a seed with --first"), "{error}");
+            assert!(error.to_string().contains("pass a seed with --first"), "{error}");
         }
     }
 

@@ -66,7 +66,7 @@ const SKIPPED: &str = "SKIPPED for want of ";
 /// Selection of tests to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub struct TestOptions {
-    /// Part of the names of the tests to run.
+    /// Run only tests with this text in the name.
     pub filter: Option<String>,
     /// Run only tests marked as ignored.
     ///
@@ -172,7 +172,7 @@ fn failed(ended: &[Ended]) -> Result<()> {
     for Ended { name, output, .. } in &failed {
         let lines: Vec<&str> = output.lines().filter(|line| !line.ends_with(" ... ok")).collect();
         let last = lines.len().saturating_sub(LINES_AGAIN);
-        println!("\n── {name} FAILED, its last lines again\n{}", lines[last..].join("\n"));
+        println!("\n── {name} FAILED, last lines\n{}", lines[last..].join("\n"));
     }
     let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
     ensure!(names.is_empty(), "tests failed: {}", names.join(", "));
@@ -310,7 +310,7 @@ pub struct ChaosOptions {
     /// Seed for the choice and times of faults; it is printed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Maximum seconds from the repair of a fault to recovery.
+    /// Maximum time from the repair of a fault to recovery, in seconds.
     ///
     /// Within this time, every actor must have another trajectory acknowledged.
     #[arg(long, default_value_t = 5.0)]
@@ -350,13 +350,15 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
 /// Duration of a soak, and directory of the report.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct SoakOptions {
-    /// Hours of load. Growth is judged in runs of at least twenty minutes.
+    /// Hours of load.
+    ///
+    /// Growth is judged in runs of at least twenty minutes.
     #[arg(long, default_value_t = 2.0)]
     pub hours: f64,
     /// Directory for samples (`soak.csv`) and the table of trends (`soak.md`).
     ///
     /// The table is also printed.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }
 
@@ -381,7 +383,7 @@ pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
 /// The build or a test fails.
 pub fn sanitise(root: &Path) -> Result<()> {
     if !has_runtime()? {
-        println!("sanitiser: SKIPPED, this compiler brings none for {SANITISED}");
+        println!("sanitiser: SKIPPED, the compiler has none for {SANITISED}");
         return Ok(());
     }
     let mut tests = workspace::cargo(root);
@@ -440,7 +442,11 @@ impl std::fmt::Display for Summary {
         // To the test harness, a test that returns early has passed.
         let ran = passed.saturating_sub(*skipped);
         write!(f, "{ran} passed, {failed} failed, {} skipped", skipped + ignored)?;
-        if *skipped > 0 { write!(f, " ({skipped} for want of something, {ignored} marked as ignored)") } else { Ok(()) }
+        if *skipped > 0 {
+            write!(f, " ({skipped} with missing requirements, {ignored} marked as ignored)")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -469,6 +475,9 @@ mod tests {
             summary.add(line);
         }
         assert_eq!(summary, Summary { passed: 4, failed: 2, skipped: 1, ignored: 1 });
-        assert_eq!(summary.to_string(), "3 passed, 2 failed, 2 skipped (1 for want of something, 1 marked as ignored)");
+        assert_eq!(
+            summary.to_string(),
+            "3 passed, 2 failed, 2 skipped (1 with missing requirements, 1 marked as ignored)"
+        );
     }
 }

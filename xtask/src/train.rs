@@ -118,7 +118,7 @@ fn fetch(root: &Path, Answer { need, reason, .. }: &Answer) -> Result<bool> {
     match libtorch::ensure(root, Check::Stamp, Choice::Cpu) {
         Ok(_) => Ok(true),
         Err(error) if *need == Need::Faster => {
-            println!("libtorch {}: going on without it: {error:#}", libtorch::VERSION);
+            println!("libtorch {}: continuing without it: {error:#}", libtorch::VERSION);
             Ok(false)
         }
         Err(error) => Err(error),
@@ -128,7 +128,7 @@ fn fetch(root: &Path, Answer { need, reason, .. }: &Answer) -> Result<bool> {
 fn in_words(need: Need) -> &'static str {
     match need {
         Need::Required => "needed for this run",
-        Need::Faster => "used, since it is faster",
+        Need::Faster => "used because it is faster",
         Need::None => "not needed",
     }
 }
@@ -144,7 +144,7 @@ fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
 fn announcement(programs: &[(&str, &str)]) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
     format!(
-        "first build: {} in release mode, with all their dependencies; it takes minutes, later builds take seconds",
+        "first build: {} in release mode, with all dependencies; this takes minutes, later builds take seconds",
         names.join(", ")
     )
 }

@@ -61,7 +61,7 @@ impl Remote {
     fn local(&self, networks: &str) -> Result<&dyn Backend, evaluators::Error> {
         self.local.as_deref().ok_or_else(|| {
             let instead = "leave actor.inference empty, or set actor.inference_fallback";
-            evaluators::Error::Other(format!("an inference server computes no {networks}: {instead}"))
+            evaluators::Error::Other(format!("the inference server does not support {networks}; {instead}"))
         })
     }
 }
@@ -74,7 +74,7 @@ impl Backend for Remote {
     fn describe(&self) -> String {
         let endpoint = &self.shared.endpoint;
         match &self.local {
-            Some(local) => format!("inference server at {endpoint}, and while it is away {}", local.describe()),
+            Some(local) => format!("inference server at {endpoint}, with fallback {}", local.describe()),
             None => format!("inference server at {endpoint}"),
         }
     }
@@ -178,7 +178,7 @@ impl RemoteEvaluator {
     fn request(&mut self, batch: &Batch) -> Result<Predictions, Unanswered> {
         let now = Instant::now();
         if let Some(pause) = self.ask_again.checked_duration_since(now).filter(|pause| !pause.is_zero()) {
-            return Err(Unanswered::For { pause, reason: "it has just refused, or did not answer".to_owned() });
+            return Err(Unanswered::For { pause, reason: "the last request was rejected or unanswered".to_owned() });
         }
         let (version, evaluations) = (self.attributes.weights_version, &self.shared.evaluations);
         let request = evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT));
@@ -186,7 +186,7 @@ impl RemoteEvaluator {
         let error = match outcome {
             Ok(Ok(answered)) if answered.version == version => return Ok(answered.predictions),
             Ok(Ok(answered)) => {
-                let reason = format!("weights version {} answered for {version}", answered.version);
+                let reason = format!("response from weights version {}, requested {version}", answered.version);
                 return Err(Unanswered::Broken(Error::Backend(reason)));
             }
             Ok(Err(error)) => error,
@@ -214,7 +214,7 @@ impl RemoteEvaluator {
         let is_away = matches!(evaluations.link(), Link::Away);
         let event = async {
             tokio::select! {
-                () = drain.wait() => Err(Error::Backend("the process ends while the inference server is away".to_owned())),
+                () = drain.wait() => Err(Error::Backend("stopping while the inference server is away".to_owned())),
                 _ = evaluations.up(), if is_away => Ok(()),
                 () = tokio::time::sleep(pause) => Ok(()),
             }
@@ -239,9 +239,9 @@ impl Shared {
             return;
         }
         if is_local {
-            tracing::info!(endpoint = self.endpoint, reason, "this machine evaluates until the inference server does");
+            tracing::info!(endpoint = self.endpoint, reason, "evaluating locally until the inference server responds");
         } else {
-            tracing::info!(endpoint = self.endpoint, "the inference server evaluates again");
+            tracing::info!(endpoint = self.endpoint, "evaluating on the inference server again");
         }
     }
 }

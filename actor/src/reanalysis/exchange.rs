@@ -74,7 +74,7 @@ impl Exchange {
     pub(crate) async fn join(self) {
         for task in [self.fetching, self.sending] {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a task of reanalysis failed");
+                tracing::error!(%error, "reanalysis task failed");
             }
         }
     }
@@ -108,7 +108,7 @@ impl Fetch {
                         let error = service::chain(&error.into());
                         tracing::warn!(
                             error,
-                            "no stored trajectory can be fetched; reanalysis waits, self-play goes on"
+                            "cannot fetch stored trajectories; reanalysis waits, self-play continues"
                         );
                     }
                     tokio::time::sleep(FAILED_INTERVAL).await;
@@ -131,7 +131,7 @@ impl Fetch {
             let choice = Choice { table: MAIN_TABLE.to_owned(), older_than };
             let chosen = reviser.choose(choice).await?;
             if std::mem::take(&mut self.has_failed) {
-                tracing::info!("stored trajectories can be fetched again");
+                tracing::info!("fetching stored trajectories again");
             }
             if let Some(revisable) = chosen {
                 return Ok(Some(Stored { reviser, revisable }));
@@ -159,11 +159,11 @@ async fn send(mut searched: mpsc::Receiver<Searched>, drain: Drain) {
                 Ok(Revised::Replaced(_)) => metrics::revised(positions),
                 Ok(Revised::Refused(refusal, reason)) => {
                     metrics::reanalysis_refused(refusal.name(), 1);
-                    tracing::debug!(%id, refusal = refusal.name(), reason, "new searches were refused");
+                    tracing::debug!(%id, refusal = refusal.name(), reason, "revision refused");
                 }
                 Err(error) => {
                     metrics::reanalysis_refused("failed", 1);
-                    tracing::debug!(%id, error = service::chain(&error.into()), "new searches were not answered");
+                    tracing::debug!(%id, error = service::chain(&error.into()), "no response to a revision");
                 }
             }
         }

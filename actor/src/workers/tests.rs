@@ -281,7 +281,7 @@ fn weights_that_return_nan_are_unloaded_and_the_next_version_is_used() {
     bench.publish(1);
     bench.play(1);
     assert_eq!(bench.version(), None);
-    assert_eq!(bench.readiness.reason().unwrap(), "weights version 1 answers NaN");
+    assert_eq!(bench.readiness.reason().unwrap(), "output of weights version 1 is not finite");
     bench.publish(2);
     bench.play(1);
     assert_eq!((bench.version(), bench.readiness.reason()), (Some(2), None));

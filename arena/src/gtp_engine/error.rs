@@ -12,7 +12,7 @@ pub enum Error {
         game: String,
     },
     /// The first process cannot play the game.
-    #[error("the engine {name} cannot play {game} (run it by hand to see what it prints on its standard error)")]
+    #[error("the engine {name} cannot play {game} (run the engine by hand to see standard error)")]
     Start {
         /// Name of the engine.
         name: String,
@@ -22,7 +22,7 @@ pub enum Error {
         source: Box<gtp::Error>,
     },
     /// Consecutive games were lost because processes failed, each twice.
-    #[error("the engine {name} has failed in {games} games in a row")]
+    #[error("the engine {name} failed in {games} games in a row")]
     Failing {
         /// Name of the engine.
         name: String,

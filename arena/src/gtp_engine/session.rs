@@ -133,7 +133,7 @@ impl Session {
                 self.fail();
                 return Answer::Failed(error);
             }
-            tracing::warn!(%error, "the engine is started again");
+            tracing::warn!(%error, "restarting the engine");
         }
     }
 

@@ -184,10 +184,10 @@ fn an_illegal_move_and_an_answer_that_is_no_move_lose_the_game() {
     let Games { played, .. } = gomoku("say nonsense", "say", 1);
     assert_eq!(
         forfeits(&played),
-        ["script at `genmove B`: `nonsense` is no move", "script at `genmove W`: `nonsense` is no move"]
+        ["script at `genmove B`: `nonsense` is not a move", "script at `genmove W`: `nonsense` is not a move"]
     );
     let Games { played, .. } = gomoku("refuse 'cannot'", "say", 1);
-    assert_eq!(forfeits(&played)[0], "script at `genmove B`: the engine answered `cannot`");
+    assert_eq!(forfeits(&played)[0], "script at `genmove B`: the engine responded `cannot`");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn an_opening_is_void_if_the_engine_refuses_a_legal_move() {
     assert!(flow.unwrap().is_continue() && played.pairs().is_empty());
     for (index, void) in played.void().iter().enumerate() {
         let reasons =
-            ["W", "B"].map(|color| format!("script at `play {color} A7`: the engine answered `illegal move`"));
+            ["W", "B"].map(|color| format!("script at `play {color} A7`: the engine responded `illegal move`"));
         assert!(void.opening == index && reasons.contains(&void.reason), "{void:?}");
     }
     assert_eq!(played.void().len(), 2);
@@ -217,7 +217,7 @@ fn an_engine_that_dies_twice_in_a_game_loses_it() {
     // It dies as the first player only, so that it never fails in three consecutive games.
     let Games { played, flow, .. } = gomoku(&format!(r#"[ "$moves" -eq 4 ] && exit 1; {LOWEST_ROW}"#), "say", 4);
     assert!(flow.unwrap().is_continue());
-    assert_eq!(forfeits(&played), vec!["script at `genmove B`: the engine has ended"; 4]);
+    assert_eq!(forfeits(&played), vec!["script at `genmove B`: the engine exited"; 4]);
     assert_eq!(played.tally_with_repetitions().pairs, [4, 0, 0, 0, 0]);
 }
 
@@ -226,8 +226,8 @@ fn an_engine_that_fails_in_three_games_in_a_row_ends_the_match_and_the_pairs_so_
     let Games { played, flow, .. } = gomoku("exit 1", "say", 4);
     assert_eq!(played.pairs().len(), 1);
     let error = service::chain(&anyhow::Error::from(flow.unwrap_err()));
-    let expected = "contestant 0 cannot choose: the engine script has failed in 3 games in a row: script at `genmove B`: the \
-                    engine has ended";
+    let expected = "contestant 0 cannot choose a move: the engine script failed in 3 games in a row: script at \
+                    `genmove B`: the engine exited";
     assert_eq!(error, expected);
 }
 
@@ -283,8 +283,8 @@ fn an_engine_that_cannot_play_the_game_is_refused_with_its_name_and_command() {
     };
     let script = script("say pass", "say").replace("*) say ;;", "*) refuse 'unacceptable size' ;;");
     let error = refused("go-9", settings(folder.path(), &script));
-    let expected = "the engine script cannot play go-9 (run it by hand to see what it prints on its standard error): script \
-                    at `boardsize 9`: the engine answered `unacceptable size`";
+    let expected = "the engine script cannot play go-9 (run the engine by hand to see standard error): script at \
+                    `boardsize 9`: the engine responded `unacceptable size`";
     assert_eq!(error, expected);
     let error = refused("connect_four", settings(folder.path(), &script));
     assert_eq!(error, "the Go Text Protocol plays Go, Hex, Othello and Gomoku, not connect_four");

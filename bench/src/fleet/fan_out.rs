@@ -41,9 +41,9 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         subscribers.spawn(follow(endpoint.clone(), name, opened.clone(), held_sender.clone()));
         // One after the other: a server accepts few new connections from one address at a time.
         tokio::select! {
-            opened = open.recv() => opened.context("every subscriber is gone")?,
+            opened = open.recv() => opened.context("no subscriber is left")?,
             ended = subscribers.join_next() => return Err(end_reason(ended)),
-            () = tokio::time::sleep(PATIENCE) => bail!("not everyone is subscribed after {PATIENCE:?}"),
+            () = tokio::time::sleep(PATIENCE) => bail!("not all subscribers connected within {PATIENCE:?}"),
         }
     }
     let subscribed = begun.elapsed();
@@ -57,7 +57,7 @@ pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> 
         let all_hold_it = all_hold_it(args.actors, &mut held_receiver, &mut subscribers);
         let (held, memory_max) = usage::with_peak(id, all_hold_it).await;
         let held = held?;
-        ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber got another number of bytes");
+        ensure!(held.iter().all(|held| held.bytes == size_bytes), "a subscriber received a wrong number of bytes");
         let fan_out = FanOut {
             size_bytes,
             bytes_sent: held.iter().map(|held| held.bytes).sum(),
@@ -168,10 +168,10 @@ async fn all_hold_it(
     let mut held = Vec::with_capacity(count);
     while held.len() < count {
         tokio::select! {
-            next = held_receiver.recv() => held.push(next.context("every subscriber is gone")?),
+            next = held_receiver.recv() => held.push(next.context("no subscriber is left")?),
             ended = subscribers.join_next() => return Err(end_reason(ended)),
             () = tokio::time::sleep_until(deadline) => {
-                bail!("{} of {count} hold the version after {PATIENCE:?}", held.len());
+                bail!("only {} of {count} subscribers have the version after {PATIENCE:?}", held.len());
             }
         }
     }
@@ -186,7 +186,7 @@ fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::E
         Some(Err(error)) => error.into(),
         Some(Ok(Ok(()))) | None => anyhow!("the publisher closed the subscription"),
     };
-    error.context("a subscriber ended")
+    error.context("follow the publisher")
 }
 
 /// Acts as a subscriber on the wire, over a separate connection, without keeping the bytes: a thousand copies of a

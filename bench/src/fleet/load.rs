@@ -26,16 +26,16 @@ pub struct LoadArgs {
     /// Steps per trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
-    /// Trajectories that each actor inserts per second.
+    /// Inserts per second of each actor.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
     /// Duration of the measurement at each rate, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
-    /// Networks with weights to send to all actors, each BLOCKSxCHANNELS for Connect Four.
+    /// Networks to send to all actors, each BLOCKSxCHANNELS (Connect Four).
     #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
     pub networks: Vec<[usize; 2]>,
-    /// Subscribers that the publisher serves at once [default: as a learner].
+    /// Concurrent fetches from the publisher [default: as a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
 }
@@ -48,7 +48,7 @@ impl LoadArgs {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
         ensure!(self.rates.iter().all(is_rate), "--rates must be above 0");
-        Duration::try_from_secs_f64(self.load_seconds).context("read --load-seconds")?;
+        Duration::try_from_secs_f64(self.load_seconds).context("parse --load-seconds")?;
         ensure!(self.load_seconds > 0.0, "--load-seconds must be above 0");
         Games::new(self.steps, 0).map(drop)
     }
@@ -72,7 +72,7 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
     // One in flight: each actor waits for the acknowledgement.
     let mut clients = Client::start(&server.endpoint, args.actors, 1).await?;
     while clients.iter().any(Client::is_away) {
-        ensure!(begun.elapsed() < PATIENCE, "not every insert stream is open after {PATIENCE:?}");
+        ensure!(begun.elapsed() < PATIENCE, "not all insert streams opened within {PATIENCE:?}");
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
     let memory = (before, usage::memory(server.id()));

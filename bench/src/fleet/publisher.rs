@@ -31,7 +31,7 @@ pub struct Args {
     /// Networks to publish in turn, one for each line of standard input.
     #[arg(long, value_delimiter = ',', value_parser = tower)]
     pub networks: Vec<[usize; 2]>,
-    /// Fetches served at once [default: as a learner].
+    /// Concurrent fetches [default: as a learner].
     #[arg(long)]
     pub fetches: Option<usize>,
     /// Seed of the random weights.
@@ -44,7 +44,7 @@ pub struct Args {
 /// # Errors
 /// A network cannot be built, or a port cannot be opened.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    ensure!(!args.networks.is_empty(), "--networks must name at least one");
+    ensure!(!args.networks.is_empty(), "--networks must not be empty");
     service::descriptors::raise_limit();
     let networks = args.networks.iter().map(|&network| made(network, args.seed)).collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
@@ -69,7 +69,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// Parses the network size for Connect Four: residual blocks and channels.
 pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
     let size = numbers(text).filter(|size| !size.contains(&0));
-    size.ok_or_else(|| format!("`{text}` is not a network: write BLOCKSxCHANNELS, such as 6x64"))
+    size.ok_or_else(|| format!("`{text}` is not a network: expected BLOCKSxCHANNELS, such as 6x64"))
 }
 
 /// Formats a network size as [`tower`] parses it.
@@ -80,7 +80,7 @@ pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
 fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
     let spec = with_game!(GameKind::ConnectFour, |game| game::Game::spec(&game).clone());
     let made = random_weights(&spec, network[0], network[1], seed);
-    made.with_context(|| format!("make a network of {}", tower_name(network)))
+    made.with_context(|| format!("create a network of {}", tower_name(network)))
 }
 
 /// First response of a publisher.

@@ -18,10 +18,10 @@ pub struct ScalingArgs {
     /// Game that the actors play.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// Time of the simulated evaluator for a batch, in microseconds.
+    /// Time per batch of the simulated evaluator, in microseconds.
     #[arg(long, default_value_t = 10_000)]
     pub delay_us: u64,
-    /// Games per actor, in one thread; also the positions per batch.
+    /// Concurrent games per actor (one thread); also the batch size.
     #[arg(long, default_value_t = 64)]
     pub games: usize,
     /// Simulations per search.
@@ -32,7 +32,7 @@ pub struct ScalingArgs {
     pub seconds: f64,
     /// Seconds between the first training step and the measurement.
     ///
-    /// The wait is needed because all games of a fleet start at the same time.
+    /// Needed because all games of a fleet start at the same time.
     #[arg(long, default_value_t = 10.0)]
     pub warm_up_seconds: f64,
     /// Measurements of each fleet; the median is reported.

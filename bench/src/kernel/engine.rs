@@ -197,7 +197,7 @@ pub(super) mod tests {
     /// Returns two paths, libtorch in two precisions, OpenVINO, and no onnxruntime.
     pub(in super::super) fn engines() -> Vec<Speeds<Engine>> {
         let mut missing = made_up(Engine::other("onnxruntime", Precision::F32), &[]);
-        missing.not_measured = Some("it ended".to_owned());
+        missing.not_measured = Some("the script stopped".to_owned());
         vec![
             made_up(Engine::kernel(KernelVariant::Avx512Bf16), &[(1, 6000.0), (8, 12_000.0), (32, 24_000.0)]),
             made_up(Engine::kernel(KernelVariant::Avx2F32), &[(1, 3000.0), (8, 4000.0), (32, 5000.0)]),

@@ -72,7 +72,7 @@ impl Peers {
     ) -> anyhow::Result<f64> {
         let request = request(engine, architecture, batch, time);
         let Answer { evaluations_per_second } = self.script.ask(request, PATIENCE + time)?;
-        evaluations_per_second.filter(|&speed| speed > 0.0).ok_or_else(|| anyhow!("it did not answer with a speed"))
+        evaluations_per_second.filter(|&speed| speed > 0.0).ok_or_else(|| anyhow!("the response has no speed"))
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
         for nothing in [r#"{"id": 1}"#, r#"{"id": 1, "evaluations_per_second": 0}"#] {
             let mut peers = script(&[HELLO, nothing]).unwrap();
             let error = peers.measure("onnxruntime f32", &architecture(), 8, Duration::ZERO).unwrap_err();
-            assert_eq!(error.to_string(), "it did not answer with a speed");
+            assert_eq!(error.to_string(), "the response has no speed");
         }
     }
 
@@ -157,6 +157,6 @@ mod tests {
     fn a_virtual_environment_that_cannot_be_created_is_reported() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = Peers::start(file.path(), 1, 1).unwrap_err().to_string();
-        assert!(error.starts_with("make a virtual environment"), "{error}");
+        assert!(error.starts_with("create a virtual environment"), "{error}");
     }
 }

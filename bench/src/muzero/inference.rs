@@ -41,13 +41,13 @@ const BURST_ROUNDS: usize = 10_000;
 /// Options of the inference tables.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InferenceArgs {
-    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network of a vector.
+    /// Networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH; 1x1 is a dense network.
     #[arg(long, value_delimiter = ',', default_value = "1x64@1x1,1x128@1x1,1x256@1x1,1x512@1x1,2x32@10x10")]
     pub networks: Vec<NetworkSize>,
     /// Batch sizes.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096")]
     pub batches: Vec<usize>,
-    /// Duration of the measurement of one batch size, in seconds.
+    /// Duration of the measurement per batch size, in seconds.
     #[arg(long, default_value_t = 0.05)]
     pub call_seconds: f64,
 }
@@ -99,7 +99,7 @@ pub(super) fn add(report: &mut Report, args: &InferenceArgs, turns: Turns) -> an
     let batches = crate::ascending("--batches", &args.batches)?;
     let (engines, missing) = engines();
     missing.into_iter().for_each(|missing| report.note(format!("not measured: {missing}")));
-    let time = Turns { seconds: args.call_seconds, ..turns }.time().context("read --call-seconds")?;
+    let time = Turns { seconds: args.call_seconds, ..turns }.time().context("parse --call-seconds")?;
     let limits = Limits { time, call_time_max: CALL_TIME_MAX };
     for size in &args.networks {
         let architecture = architecture(*size);

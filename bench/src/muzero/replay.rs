@@ -55,7 +55,7 @@ impl Replay {
     pub(super) fn examples<G: Game>(&self, game: &G, positions: usize, rng: &mut impl Rng) -> anyhow::Result<Examples> {
         let mut drawn = Vec::with_capacity(positions);
         lock(&self.0).draw(positions, rng, &mut drawn);
-        ensure!(!drawn.is_empty(), "the replay holds no position");
+        ensure!(!drawn.is_empty(), "the replay is empty");
         let targets = Targets::Unrolled(unroll());
         let steps = targets.segment_steps(game.spec());
         let samples: Vec<_> = drawn.iter().map(|drawn| drawn.sample(steps)).collect();

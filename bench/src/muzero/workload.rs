@@ -22,7 +22,9 @@ pub(super) const SUPPORT: usize = 20;
 /// Options of the work.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct Workload {
-    /// Hidden units or channels [default: 128 for vectors, 32 for planes, as in the presets].
+    /// Hidden units or channels [default: 128 for vectors, 32 for planes].
+    ///
+    /// The defaults are those of the presets.
     #[arg(long)]
     pub channels: Option<usize>,
     /// Residual blocks [default: 1 for vectors, 2 for planes].
@@ -31,7 +33,7 @@ pub struct Workload {
     /// Simulations per step.
     #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub simulations: u32,
-    /// Simulations of one search in one batch.
+    /// Leaves per search in a batch.
     ///
     /// With 16 leaves, 256 environments make batches of 4,096.
     #[arg(long, default_value_t = 1, value_parser = positive::<usize>)]
@@ -39,27 +41,27 @@ pub struct Workload {
     /// Environment steps in an iteration of the training loop.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub steps: usize,
-    /// Positions of an update, one in each iteration.
+    /// Batch size of the update in each iteration.
     #[arg(long, default_value_t = 256, value_parser = positive::<usize>)]
     pub batch: usize,
-    /// Positions that the replay holds; it is filled before the measurement.
+    /// Replay size in positions; filled before the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = positive::<usize>)]
     pub positions: usize,
     /// Iterations between two publications of weights.
     #[arg(long, default_value_t = 10, value_parser = positive::<usize>)]
     pub publish_iterations: usize,
-    /// Threads that search; 0 is one per core.
+    /// Search threads; 0 for one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Threads of a libtorch operation, in all loops; 0 is one per core.
+    /// Threads per libtorch operation, in all loops; 0 for one per core.
     ///
-    /// One per core only pays on idle cores.
+    /// One per core pays off only on idle cores.
     #[arg(long, default_value_t = 1)]
     pub libtorch_threads: usize,
     /// Device of updates.
     #[arg(long, default_value = "cpu")]
     pub training_device: DevicePreference,
-    /// Duration of the measurement of a loop, at least two iterations, in seconds.
+    /// Duration of each loop in seconds; at least two iterations.
     #[arg(long, default_value_t = 8.0)]
     pub loop_seconds: f64,
 }

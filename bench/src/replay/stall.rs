@@ -59,5 +59,5 @@ async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let requests = [open, credit].map(|message| v1::SampleRequest { message: Some(message) });
     let requests = futures::stream::iter(requests).chain(futures::stream::pending());
     let mut client = proto::replay::client(proto::channel(&server.endpoint)?);
-    client.sample(requests).await.context("open the stream that stalls")
+    client.sample(requests).await.context("open the stalled stream")
 }

@@ -46,10 +46,10 @@ pub struct SimulatedArgs {
     /// the largest of `--batches`.
     #[arg(long, conflicts_with_all = ["ablate", "whole_only"])]
     pub simulate: bool,
-    /// Time of the device per batch, in addition to the positions, in microseconds.
+    /// Fixed device time per batch, in microseconds.
     #[arg(long, default_value_t = 60)]
     pub batch_us: u64,
-    /// Time of the device per position, in nanoseconds.
+    /// Device time per position, in nanoseconds.
     ///
     /// The default matches a network of 20 blocks and 256 channels on an H100, which evaluates about 230,000 positions
     /// per second in batches of 2,048.
@@ -58,10 +58,10 @@ pub struct SimulatedArgs {
     /// Interval of new weights, in seconds.
     #[arg(long, default_value_t = 10.0)]
     pub swap_seconds: f64,
-    /// Time of a thread to prepare new weights, in milliseconds.
+    /// Time to prepare new weights on a thread, in milliseconds.
     #[arg(long, default_value_t = 200)]
     pub prepare_ms: u64,
-    /// Time of the device thread to copy new weights to the device, in milliseconds.
+    /// Time to copy new weights to the device, in milliseconds.
     #[arg(long, default_value_t = 15)]
     pub upload_ms: u64,
 }
@@ -81,7 +81,7 @@ impl SimulatedArgs {
 pub(super) fn measure<G: Game>(game: &G, args: &Args) -> anyhow::Result<Report> {
     let args = &Args { cache_positions: 0, ..args.clone() };
     let (simulated, time) = (&args.simulated, args.turns.time()?);
-    ensure!(simulated.swap_seconds > 0.0, "--swap-seconds must be greater than 0");
+    ensure!(simulated.swap_seconds > 0.0, "--swap-seconds must be above 0");
     let swap = Some(Duration::try_from_secs_f64(simulated.swap_seconds)?);
     let contestants = Contestants::new(game, args)?;
     let mut turns = REQUESTS.map(|_| Vec::new());

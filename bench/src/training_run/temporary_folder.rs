@@ -16,10 +16,10 @@ impl TemporaryFolder {
     /// The directory cannot be created.
     pub(crate) fn new(parent: Option<&Path>) -> anyhow::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-        fs::create_dir_all(&parent).with_context(|| format!("make the folder {}", parent.display()))?;
+        fs::create_dir_all(&parent).with_context(|| format!("create {}", parent.display()))?;
         let path = parent.join(format!("zerofleet-bench-{}", std::process::id()));
         // An existing directory must not be removed on drop, so it is an error.
-        fs::create_dir(&path).with_context(|| format!("make the folder {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
         Ok(Self { path })
     }
 
@@ -31,7 +31,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the folder of the run cannot be removed");
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the run directory");
         }
     }
 }

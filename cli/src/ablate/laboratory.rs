@@ -90,7 +90,7 @@ fn row(run: &RunDirectory, eval: Option<Eval>) -> anyhow::Result<Row> {
     let scalars = last.scalars().into_iter().filter(|(name, _)| !name.starts_with("accuracy/"));
     let mut row = Row(described.chain(counted).chain(scalars.map(|(name, value)| (name, value.to_string()))).collect());
     if let Some(Eval { positions, simulations }) = eval {
-        let runs = run.path().parent().context("find the folder of the run")?.to_owned();
+        let runs = run.path().parent().context("find the run directory")?.to_owned();
         let report = eval::accuracy(trained::Args::newest(runs, run.name()), positions, simulations)?;
         insert(&mut row, "raw", &report.without_search);
         report.with_search.iter().for_each(|accuracy| insert(&mut row, "search", accuracy));

@@ -93,7 +93,7 @@ impl Rows {
             None => log.append(heading.as_bytes()).with_context(named)?,
             Some(first) => ensure!(
                 first == heading.trim_end(),
-                "{} has the columns of another study or program; name another file with --csv",
+                "{} has the columns of another study or program version; choose another file with --csv",
                 path.display()
             ),
         }
@@ -117,7 +117,7 @@ impl Rows {
     /// The row cannot be written; the file is unchanged.
     pub(super) fn append(&mut self, row: Row) -> anyhow::Result<()> {
         let line = csv::line(self.columns.iter().map(|column| row.get(column)));
-        self.log.append(line.as_bytes()).and_then(|()| self.log.sync()).context("append to the file of rows")?;
+        self.log.append(line.as_bytes()).and_then(|()| self.log.sync()).context("append to the results file")?;
         self.rows.push(row);
         Ok(())
     }

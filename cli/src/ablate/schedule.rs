@@ -190,10 +190,10 @@ impl<'a, L: Laboratory> Schedule<'a, L> {
                 Some(Ok(())) if is_enough => None,
                 Some(Ok(())) if self.is_draining => {
                     self.running.remove(&run);
-                    news.push(format!("{name} was stopped, and begins anew in another session"));
+                    news.push(format!("{name} was stopped; the next session starts it again"));
                     return Ok(());
                 }
-                Some(Ok(())) => Some(format!("its run ended after {} of {budget}", number(Some(running.used)))),
+                Some(Ok(())) => Some(format!("the run ended after {} of {budget}", number(Some(running.used)))),
                 Some(Err(reason)) => Some(reason),
             };
             if let Some(reason) = failure {

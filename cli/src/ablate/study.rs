@@ -126,7 +126,7 @@ impl Study {
         let StudyFile { study, base, budget, design: DesignSection { kind, arms }, switches, eval } = file;
         let budget = Budget::new(&budget)?;
         if kind == Kind::Screen && arms.is_some() {
-            return Err(ConfigError::invalid("design.arms", "is for pairs").into());
+            return Err(ConfigError::invalid("design.arms", "applies only to pairs").into());
         }
         let seeds = match study.seeds {
             Seeds::Count(count) => (1..=count.min(SEEDS_MAX as u64 + 1)).collect(),
@@ -199,7 +199,7 @@ impl Study {
     /// Describes the study in lines for a person.
     pub(super) fn describe(&self) -> String {
         let Self { name, kind, budget, pairs, .. } = self;
-        let together = if *kind == Kind::Screen { "the two of a pair side by side" } else { "one at a time" };
+        let together = if *kind == Kind::Screen { "both runs of a pair in parallel" } else { "one at a time" };
         let mut text =
             format!("study {name}: {}, {} pairs of runs of {budget}, {together}\n", kind.name(), pairs.len());
         for Switch { name, sides } in &self.switches {
@@ -216,11 +216,9 @@ impl Study {
         text += &match &self.eval {
             Some(Eval { positions, simulations }) => {
                 let source = positions.as_ref().map_or("the game".to_owned(), |file| file.display().to_string());
-                format!(
-                    "accuracy: of the last weights on all solved positions of {source}, {simulations} simulations\n"
-                )
+                format!("accuracy: last weights, all solved positions of {source}, {simulations} simulations\n")
             }
-            None => "accuracy: none, since the game has no solved positions\n".to_owned(),
+            None => "accuracy: not measured (the game has no solved positions)\n".to_owned(),
         };
         text
     }
@@ -248,7 +246,7 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
     for (name, SwitchSection { off, on }) in written {
         let invalid = |reason: String| Err(ConfigError::invalid(format!("switches.{name}"), reason));
         if COLUMNS_BEFORE.iter().chain(&COLUMNS_AFTER).any(|column| *column == name) {
-            return invalid("is the name of a column; name it otherwise".to_owned());
+            return invalid("is the name of a column; choose another name".to_owned());
         }
         let sides = [off, on].map(|side| {
             let mut values = Values::new();
@@ -256,13 +254,13 @@ fn checked_switches(written: BTreeMap<String, SwitchSection>, kind: Kind) -> Res
             values
         });
         if sides[0] == sides[1] {
-            return invalid("is the same off and on".to_owned());
+            return invalid("has the same settings off and on".to_owned());
         }
         for key in sides.iter().flat_map(Values::keys) {
             let owner = owners.entry(key.clone()).or_insert_with(|| name.clone());
             if *owner != name || key == "run.seed" {
                 let other = if key == "run.seed" { "study.seeds" } else { owner.as_str() };
-                return invalid(format!("sets {key}, as {other} does"));
+                return invalid(format!("sets {key}, which {other} also sets"));
             }
         }
         switches.push(Switch { name, sides });
@@ -314,10 +312,13 @@ greedy = { off = { selfplay.temperature_early = 0.5 }, on = { selfplay.temperatu
         assert_eq!((config.run.seed, config.learner.batch_size), (2, 64), "a switch replaces what the base sets");
         assert_eq!(config.selfplay.temperature_early, 0.0);
         let described = study.describe();
-        assert!(described.contains("study draws: screen, 24 pairs of runs of 20000 positions, the two"), "{described}");
+        assert!(
+            described.contains("study draws: screen, 24 pairs of runs of 20000 positions, both runs"),
+            "{described}"
+        );
         assert!(described.contains("batch: off: as the base; on: learner.batch_size 64\n"), "{described}");
         assert!(described.contains("row 12, seed 1: + (all off), then - (batch, greedy on)\n"), "{described}");
-        assert!(described.contains("accuracy: none"), "{described}");
+        assert!(described.contains("accuracy: not measured"), "{described}");
     }
 
     #[test]
@@ -325,7 +326,7 @@ greedy = { off = { selfplay.temperature_early = 0.5 }, on = { selfplay.temperatu
         let cases = [
             ("seeds = 2", "seeds = 0", "study.seeds: is 0"),
             ("\"screen\"", "\"grid\"", "unknown variant `grid`"),
-            ("kind = \"screen\"", "kind = \"screen\", arms = \"all\"", "design.arms: is for pairs"),
+            ("kind = \"screen\"", "kind = \"screen\", arms = \"all\"", "design.arms: applies only to pairs"),
             ("positions = 20000, minutes_max = 5", "minutes = 5", "budget.positions: must be set"),
             ("\"learner.schedule=positions\", ", "", "learner.schedule: must be set to positions"),
             ("\"learner.publish_interval_steps=50\", ", "", "learner.publish_interval_steps: must be set above 0"),
@@ -340,13 +341,17 @@ greedy = { off = { selfplay.temperature_early = 0.5 }, on = { selfplay.temperatu
                 "schedule\" = \"minutes\"",
                 "switches.batch.on: is refused: learner.schedule: must be",
             ),
-            ("{ \"learner.batch_size\" = 64 }", "{}", "switches.batch: is the same off and on"),
+            ("{ \"learner.batch_size\" = 64 }", "{}", "switches.batch: has the same settings off and on"),
             (
                 "learner.batch_size\" = 64",
                 "selfplay.temperature_early\" = 1",
-                "sets selfplay.temperature_early, as batch does",
+                "sets selfplay.temperature_early, which batch also sets",
             ),
-            ("learner.batch_size\" = 64", "run.seed\" = 1", "switches.batch: sets run.seed, as study.seeds does"),
+            (
+                "learner.batch_size\" = 64",
+                "run.seed\" = 1",
+                "switches.batch: sets run.seed, which study.seeds also sets",
+            ),
             ("batch = {", "seed = {", "switches.seed: is the name of a column"),
         ];
         for (part, replacement, expected) in cases {

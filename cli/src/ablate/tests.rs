@@ -176,7 +176,7 @@ fn runs_under_way_end_when_no_more_start_and_drain_without_a_row_when_a_signal_c
     let mut schedule = begun(&study, &csv, &mut script);
     schedule.drain();
     let (news, failures) = over(schedule);
-    assert!(failures == 0 && news[0] == "row 1 + was stopped, and begins anew in another session", "{news:?}");
+    assert!(failures == 0 && news[0] == "row 1 + was stopped; the next session starts it again", "{news:?}");
     assert_eq!(keys(&csv), [""; 0]);
     let mut script = self::script("here");
     let mut schedule = begun(&study, &csv, &mut script);
@@ -198,5 +198,8 @@ fn a_file_of_other_switches_is_refused() {
     open("batch").unwrap();
     open("batch").unwrap();
     let error = open("rate").unwrap_err().to_string();
-    assert!(error.ends_with("has the columns of another study or program; name another file with --csv"), "{error}");
+    assert!(
+        error.ends_with("has the columns of another study or program version; choose another file with --csv"),
+        "{error}"
+    );
 }

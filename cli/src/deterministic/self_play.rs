@@ -58,7 +58,7 @@ impl SelfPlay {
             let threads: Vec<_> = (0..self.threads.clamp(1, GROUPS)).map(|_| scope.spawn(work)).collect();
             let mut groups = Vec::new();
             for thread in threads {
-                groups.extend(thread.join().map_err(|_| anyhow!("a thread of self-play panicked"))??);
+                groups.extend(thread.join().map_err(|_| anyhow!("a self-play thread panicked"))??);
             }
             anyhow::Ok(groups)
         })?;

@@ -106,13 +106,13 @@ pub(super) fn write(trajectories: &[Trajectory]) -> anyhow::Result<Vec<u8>> {
 /// # Errors
 /// Bytes in another format, or trajectories beyond the limits.
 pub(super) fn read(bytes: &[u8], limits: Limits) -> anyhow::Result<Vec<Trajectory>> {
-    let end = bytes.iter().position(|&byte| byte == b'\n').context("the list of trajectories has no end")?;
+    let end = bytes.iter().position(|&byte| byte == b'\n').context("the list of trajectories is truncated")?;
     let held: Vec<Held> = serde_json::from_slice(&bytes[..end]).context("read the list of trajectories")?;
     let mut rest = &bytes[end + 1..];
     let mut trajectories = Vec::with_capacity(held.len());
     for Held { epoch, sequence, columns_bytes } in held {
         let columns = usize::try_from(columns_bytes).ok().and_then(|len| rest.split_at_checked(len));
-        let (columns, after) = columns.context("the columns of trajectories are cut short")?;
+        let (columns, after) = columns.context("the trajectory columns are truncated")?;
         let id = TrajectoryId { actor: ACTOR, epoch, sequence };
         trajectories.push(Trajectory::parse(id, columns, limits).with_context(|| format!("read trajectory {id}"))?);
         rest = after;

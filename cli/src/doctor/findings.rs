@@ -22,7 +22,7 @@ const FREE_BYTES_NOTED: u64 = 5_000_000_000;
 const DESCRIPTORS_MIN: u64 = 256;
 
 /// Pointer to the documentation of device messages.
-const MESSAGES: &str = "docs/doctor.md explains the messages of devices";
+const MESSAGES: &str = "see docs/doctor.md for device messages";
 /// Reason for `auto` to choose the CPU.
 const NO_ACCELERATOR: &str = "no accelerator works, for the reasons above";
 
@@ -128,8 +128,8 @@ fn cpu(facts: &Facts) -> String {
 fn gpus(facts: &Facts) -> Vec<Finding> {
     let gpus = match &facts.gpus {
         Ok(gpus) if !gpus.is_empty() => gpus,
-        Ok(_) => return vec![Finding::fine("gpu", "none: the NVIDIA driver lists none")],
-        Err(_) if cfg!(target_os = "macos") => return vec![Finding::fine("gpu", "that of the processor (MPS)")],
+        Ok(_) => return vec![Finding::fine("gpu", "none: the NVIDIA driver lists no GPU")],
+        Err(_) if cfg!(target_os = "macos") => return vec![Finding::fine("gpu", "integrated (MPS)")],
         Err(reason) => return vec![Finding::fine("gpu", format!("none: {reason}"))],
     };
     let mut found: Vec<Finding> = gpus.iter().map(gpu).collect();
@@ -154,7 +154,7 @@ fn gpu(gpu: &Gpu) -> Finding {
     }
     if gpu.driver_major().is_some_and(|major| major < DRIVER_MAJOR_MIN) {
         let remedy = format!("update the NVIDIA driver to version {DRIVER_MAJOR_MIN} or above, which CUDA 13 needs");
-        return Finding::note("gpu", format!("{text}; this driver is too old"), remedy);
+        return Finding::note("gpu", format!("{text}; the driver is too old"), remedy);
     }
     Finding::fine("gpu", text)
 }
@@ -168,9 +168,9 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     };
     let has_gpu = facts.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
     if !facts.with_libtorch.contains(&Role::Learner) {
-        let text = "none: the program `learner` was built without it, and trains with the kernels of the CPU";
+        let text = "none: `learner` was built without libtorch and trains with the CPU kernels";
         return vec![match has_gpu || cfg!(target_os = "macos") {
-            true => Finding::note("libtorch", text, "to train on the GPU: cargo xtask train builds it with libtorch"),
+            true => Finding::note("libtorch", text, "to train on the GPU, build with libtorch: cargo xtask train"),
             false => Finding::fine("libtorch", text),
         }];
     }
@@ -188,7 +188,7 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     found.push(match path(&trial.libtorch.cuda_half) {
         Some(cuda_half) => Finding::fine("libtorch", format!("CUDA half: {cuda_half}")),
         None => {
-            let text = format!("CUDA half not loaded: {}", trial.refusal("cuda").unwrap_or("it is not needed"));
+            let text = format!("CUDA half not loaded: {}", trial.refusal("cuda").unwrap_or("not needed"));
             match has_gpu {
                 true => Finding::note("libtorch", text, "fetch it: cargo xtask libtorch --cuda"),
                 false => Finding::fine("libtorch", text),
@@ -245,11 +245,11 @@ fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
 
 /// Returns a finding if the CPU learner needs libtorch or trains slower without it.
 fn lacks_libtorch(facts: &Facts, config: &Config) -> Option<Finding> {
-    const REMEDY: &str = "cargo xtask train builds the learner with libtorch for such a run";
+    const REMEDY: &str = "build the learner with libtorch: cargo xtask train";
     if facts.with_libtorch.contains(&Role::Learner) || config.learner.device.is_accelerator() {
         return None;
     }
-    let without = "and this program `learner` has no libtorch";
+    let without = "but `learner` was built without libtorch";
     match why(&config.learner_settings().ok()?, facts.training)? {
         reason @ Reason::Required { .. } => Some(Finding::fault("learner", format!("{reason}, {without}"), REMEDY)),
         reason @ Reason::Faster(_) => Some(Finding::note("learner", format!("{reason}, {without}"), REMEDY)),
@@ -264,12 +264,12 @@ fn device(facts: &Facts, section: &'static str, role: Role, wanted: DevicePrefer
         (_, DevicePreference::Cpu) => Finding::fine(section, format!("cpu ({key} is cpu)")),
         (_, wanted) if wanted.is_accelerator() && !has_libtorch => Finding::fault(
             section,
-            format!("{key} is {wanted}, and this program `{program}` has no libtorch"),
+            format!("{key} is {wanted}, but `{program}` was built without libtorch"),
             format!("build it: cargo build --release --package {program} --features torch"),
         ),
-        (Err(_), DevicePreference::Auto) => Finding::fine(section, "unknown: the devices could not be tried"),
+        (Err(_), DevicePreference::Auto) => Finding::fine(section, "unknown: the device check failed"),
         (Err(reason), wanted) => {
-            let text = format!("{key} is {wanted}, and the devices could not be tried: {reason}");
+            let text = format!("{key} is {wanted}, but the device check failed: {reason}");
             Finding::fault(section, text, format!("see docs/doctor.md; --set {key}=auto trains without it"))
         }
         (Ok(trial), DevicePreference::Auto) => automatic(trial, section, role, has_libtorch),
@@ -298,13 +298,12 @@ fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorc
     let accelerator = Some(trial.inference.device.as_str()).filter(|device| *device != CPU);
     match (accelerator, has_libtorch) {
         (None, _) => Finding::fine(section, format!("cpu (auto: {NO_ACCELERATOR})")),
-        (Some(device), true) => Finding::fine(
-            section,
-            format!("{device} or the CPU, whichever is faster with the network at the start (auto)"),
-        ),
+        (Some(device), true) => {
+            Finding::fine(section, format!("{device} or the CPU, whichever is faster for the network (auto)"))
+        }
         (Some(device), false) => {
             let program = role.program();
-            let text = format!("cpu (auto: {device} works, and this program `{program}` has no libtorch)");
+            let text = format!("cpu (auto: {device} works, but `{program}` was built without libtorch)");
             let remedy = format!("to use it: cargo build --release --package {program} --features torch");
             Finding::note(section, text, remedy)
         }
@@ -317,7 +316,7 @@ fn ports(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![match &facts.ports.refused {
         None => Finding::fine("ports", format!("{needed} free ports on 127.0.0.1 for a run with {actors} actor(s)")),
         Some(error) => {
-            let remedy = "check with `ss -tan` what holds the ports of 127.0.0.1";
+            let remedy = "list the ports in use with `ss -tan`";
             Finding::fault("ports", format!("a run needs {needed} free ports on 127.0.0.1: {error}"), remedy)
         }
     }];
@@ -334,13 +333,13 @@ fn ports(facts: &Facts) -> Vec<Finding> {
 fn disk(disk: &Disk) -> Finding {
     let folder = disk.folder.display();
     if let Some(error) = &disk.refused {
-        return Finding::fault("disk", error, "choose another folder with --runs");
+        return Finding::fault("disk", error, "choose another directory with --runs");
     }
     match &disk.room {
-        Err(error) => Finding::note("disk", format!("{folder}: free space is unknown: {error}"), "check it by hand"),
+        Err(error) => Finding::note("disk", format!("{folder}: free space is unknown: {error}"), "check manually"),
         Ok(room) => {
             let text = format!("{} of {} free in {folder}", gigabytes(room.free_bytes), gigabytes(room.bytes));
-            let remedy = "free space, or choose another folder with --runs";
+            let remedy = "free space, or choose another directory with --runs";
             if room.free_bytes < FREE_BYTES_MIN {
                 Finding::fault("disk", text, remedy)
             } else if room.free_bytes < FREE_BYTES_NOTED {
@@ -357,7 +356,7 @@ fn descriptors(limit: Option<u64>) -> Finding {
         None => Finding::fine("files", "the limit of open files is unknown"),
         Some(limit) if limit < DESCRIPTORS_MIN => Finding::fault(
             "files",
-            format!("a process may open {limit} files, and a run needs {DESCRIPTORS_MIN}"),
+            format!("a process may open {limit} files, but a run needs {DESCRIPTORS_MIN}"),
             "raise the hard limit: `ulimit -Hn`, LimitNOFILE= of systemd, or --ulimit nofile= of docker",
         ),
         Some(limit) => Finding::fine("files", format!("a process may open {limit} files")),

@@ -43,7 +43,7 @@ fn without_gpu() -> Facts {
                 cuda_half: None,
             },
             working: vec!["cpu".to_owned()],
-            missing: vec![format!("cuda: {NO_CUDA_HALF}"), "mps: this libtorch has no MPS".to_owned()],
+            missing: vec![format!("cuda: {NO_CUDA_HALF}"), "mps: this libtorch does not support MPS".to_owned()],
             cannot_train: Vec::new(),
             training: choice.clone(),
             inference: choice,
@@ -85,7 +85,7 @@ fn with_gpu() -> Facts {
         trial: Ok(DeviceTrial {
             libtorch,
             working: vec!["cpu".to_owned(), "cuda".to_owned()],
-            missing: vec!["mps: this libtorch has no MPS".to_owned()],
+            missing: vec!["mps: this libtorch does not support MPS".to_owned()],
             cannot_train: Vec::new(),
             training: choice.clone(),
             inference: choice,
@@ -199,7 +199,7 @@ fn a_program_without_libtorch_cannot_use_a_named_accelerator_and_is_noted_where_
     assert_eq!(note.verdict, Verdict::Note);
     assert!(note.remedy.as_ref().unwrap().contains("--package actor --features torch"), "{note:?}");
     facts.plan.as_mut().unwrap().config.arena.device = DevicePreference::Cuda(0);
-    assert_fault(&facts, "arena", "this program `arena` has no libtorch", "--package arena --features torch");
+    assert_fault(&facts, "arena", "`arena` was built without libtorch", "--package arena --features torch");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_learner_without_libtorch_is_fine_where_the_kernels_train_and_a_fault_or_a_n
     let [note] = &complaints(&facts, "learner")[..] else { panic!("one note") };
     assert!(note.verdict == Verdict::Note && note.text.contains("neither AVX2"), "{note:?}");
     facts.plan.as_mut().unwrap().config.learner.kernel = TrainingKernel::Libtorch;
-    assert_fault(&facts, "learner", "learner.kernel: ", "cargo xtask train builds the learner with libtorch");
+    assert_fault(&facts, "learner", "learner.kernel: ", "build the learner with libtorch: cargo xtask train");
 
     let [note] = &complaints(&without(with_gpu()), "libtorch")[..] else { panic!("one note") };
     assert!(note.verdict == Verdict::Note && note.remedy.as_ref().unwrap().contains("GPU"), "{note:?}");
@@ -348,7 +348,7 @@ fn a_learner_that_crashes_hangs_or_lacks_libtorch_is_a_reason() {
     let crashed = trial_of("echo CUDA initialisation >&2; kill -SEGV $$", PATIENT).unwrap_err();
     assert!(crashed.contains("signal: 11") && crashed.ends_with("last line: CUDA initialisation"), "{crashed}");
     let hung = trial_of("exec sleep 60", Duration::ZERO).unwrap_err();
-    assert!(hung.contains("did not end within 0 s"), "{hung}");
+    assert!(hung.contains("did not finish within 0 s"), "{hung}");
     let missing = "learner: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
     let lacking = trial_of(&format!("echo '{missing}' >&2; exit 127"), PATIENT).unwrap_err();
     assert!(lacking.contains("run cargo xtask libtorch"), "{lacking}");
@@ -385,7 +385,7 @@ fn settings_alone_are_judged_for_programs_and_devices_elsewhere() {
         let outcome = <CommandLine as clap::Parser>::parse_from(command).args.run(&mut out);
         outcome.map(|_| String::from_utf8(out).unwrap())
     };
-    assert_eq!(judged("learner.device=cuda").unwrap(), "no setting keeps the run from training\n");
+    assert_eq!(judged("learner.device=cuda").unwrap(), "all settings are valid for training\n");
     let refused = judged("replay.actions_max=6").unwrap_err();
     assert!(refused.is::<fleet::feasibility::Infeasible>(), "the exit status is 2");
     assert!(refused.to_string().contains("replay.actions_max: is 6"), "{refused}");

@@ -102,7 +102,7 @@ impl Batch<'_> {
                 }
                 Err(error) if error.is::<Interrupted>() => {
                     let left = files.len() - analysed - skipped - failed;
-                    bail!("interrupted with {left} of {} files left; the same command goes on with them", files.len());
+                    bail!("interrupted with {left} of {} files left; run the same command to continue", files.len());
                 }
                 Err(error) => {
                     writeln!(io::stderr(), "{}: {error:#}", file.display())?;
@@ -110,20 +110,20 @@ impl Batch<'_> {
                 }
             }
         }
-        writeln!(log, "{analysed} analysed, {skipped} had an analysis, {failed} failed")?;
+        writeln!(log, "{analysed} analysed, {skipped} skipped, {failed} failed")?;
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Returns the SGF files, sorted.
     fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         if !self.sgf.is_dir() {
-            ensure!(self.sgf.is_file(), "--sgf: there is no file and no folder {}", self.sgf.display());
+            ensure!(self.sgf.is_file(), "--sgf: no such file or directory: {}", self.sgf.display());
             return Ok(vec![self.sgf.to_owned()]);
         }
         let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(self.sgf)?.map(|entry| Ok(entry?.path())).collect() };
         let mut files = list().with_context(|| format!("list {}", self.sgf.display()))?;
         files.retain(|path| path.extension() == Some(OsStr::new("sgf")) && path.is_file());
-        ensure!(!files.is_empty(), "--sgf: there is no file *.sgf in {}", self.sgf.display());
+        ensure!(!files.is_empty(), "--sgf: no *.sgf files in {}", self.sgf.display());
         files.sort();
         Ok(files)
     }
@@ -135,7 +135,7 @@ impl Batch<'_> {
 
     /// Analyses a game, writes the analysis and returns the number of positions.
     fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<usize> {
-        let path = file.to_str().ok_or_else(|| anyhow!("the name is not UTF-8"))?;
+        let path = file.to_str().ok_or_else(|| anyhow!("the file name is not UTF-8"))?;
         let bytes = read_file(path, sgf::BYTES_MAX as u64)?;
         let game = sgf::read(&bytes)?;
         let analysis = self.analyse_game(engine, &game)?;
@@ -147,7 +147,7 @@ impl Batch<'_> {
 
     fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
         let plays = engine.identity().game;
-        ensure!(game.game == plays, "it is a game of {:?}, and the run plays {plays:?}", game.game);
+        ensure!(game.game == plays, "the game is {:?}, but the run plays {plays:?}", game.game);
         // A record without komi gets the usual komi of the board.
         engine.start(&Setup::empty(game.record.setup.size))?;
         let identity = engine.identity().clone();

@@ -30,7 +30,7 @@ struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
-    /// Memory of the search tree in MiB; a full tree stops the search.
+    /// Memory limit of the search tree in MiB; a full tree stops the search.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     tree_mib: u32,
 }
@@ -91,10 +91,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a positive number of seconds"))
 }
 
-/// Plays Go, Hex, Othello or Gomoku by the Go Text Protocol.
+/// Plays Go, Hex, Othello or Gomoku over the Go Text Protocol (GTP).
 ///
-/// Plays with the weights of a run on standard input and output, for user interfaces such as Sabaki, GoGui and HexGui
-/// (docs/engines.md).
+/// Uses the weights of a run. The protocol runs on standard input and output, for user interfaces such as Sabaki, GoGui
+/// and HexGui (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GtpArgs {
     #[command(flatten)]
@@ -121,9 +121,10 @@ impl GtpArgs {
     }
 }
 
-/// Plays Gomoku by the protocol of Gomocup.
+/// Plays Gomoku over the Gomocup protocol.
 ///
-/// Plays with the weights of a run on standard input and output, for Piskvork and other managers (docs/engines.md).
+/// Uses the weights of a run. The protocol runs on standard input and output, for Piskvork and other managers
+/// (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GomocupArgs {
     #[command(flatten)]
@@ -140,7 +141,7 @@ impl GomocupArgs {
         let (runtime, drain) = crate::drain_on_signals()?;
         let mut engine = self.engine.engine(trained, false, &drain)?;
         let game = engine.identity().game;
-        ensure!(game == BoardGame::Gomoku, "the protocol of Gomocup is for Gomoku, not for {game:?}");
+        ensure!(game == BoardGame::Gomoku, "the Gomocup protocol supports only Gomoku, not {game:?}");
         let settings = self.moves.settings();
         converse(&runtime, &drain, gomocup::LINE_BYTES_MAX, |input, output, host| {
             gomocup::serve(&mut engine, input, output, host, &settings)
@@ -148,7 +149,7 @@ impl GomocupArgs {
     }
 }
 
-/// Analyses positions by KataGo's JSON protocol, or games in SGF files.
+/// Analyses positions (KataGo's JSON protocol) or games in SGF files.
 ///
 /// Uses the weights of a run. The protocol runs on standard input and output, for user interfaces such as KaTrain;
 /// --sgf analyses files instead (docs/engines.md).
@@ -161,21 +162,21 @@ pub(crate) struct AnalysisArgs {
     #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
     simulations: u32,
 
-    /// The side for which the protocol reports win rates.
+    /// Side for which the protocol reports win rates.
     #[arg(long, value_name = "SIDE", default_value = "black", conflicts_with = "sgf")]
     winrates_of: Side,
 
-    /// Analyse this SGF file, or all files `*.sgf` in this directory.
+    /// Analyse this SGF file, or all `*.sgf` files in this directory.
     ///
     /// Replaces the protocol on standard input and output.
     #[arg(long, value_name = "PATH", requires = "output")]
     sgf: Option<PathBuf>,
 
-    /// Directory for the analyses, one JSON file for each SGF file.
-    #[arg(long, value_name = "FOLDER", requires = "sgf")]
+    /// Directory for the analyses, one JSON file per SGF file.
+    #[arg(long, value_name = "DIR", requires = "sgf")]
     output: Option<PathBuf>,
 
-    /// Analyse files again that have an analysis.
+    /// Also analyse files that already have an analysis.
     #[arg(long, requires = "sgf")]
     force: bool,
 }

@@ -32,7 +32,7 @@ pub(super) fn converse(
     let mut output = UntilDrained { inner: io::stdout(), drain: drain.clone() };
     match session(&mut input, &mut output, &host) {
         Err(_) if drain.started() => Ok(()),
-        ended => ended.context("answer on standard output"),
+        ended => ended.context("write to standard output"),
     }
 }
 

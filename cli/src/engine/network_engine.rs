@@ -67,11 +67,11 @@ impl NetworkEngine {
         let Trained { game, networks, weights, .. } = trained;
         let version = networks.attributes().weights_version;
         let Networks::Evaluators(evaluators) = networks else {
-            bail!("{game}: the network is one of MuZero, whose search only zerofleet play and eval have");
+            bail!("{game}: the protocols do not support MuZero networks; use zerofleet play or eval");
         };
         let name = format!("zerofleet {run}");
         let engine = Self::new(&game.rules(), evaluators, name, version.to_string(), settings)
-            .with_context(|| format!("{game}: the protocols name moves of Go, Hex, Othello and Gomoku only"))?;
+            .with_context(|| format!("{game}: the protocols support only Go, Hex, Othello and Gomoku"))?;
         Ok(Self { weights, ..engine })
     }
 
@@ -114,7 +114,8 @@ impl NetworkEngine {
         let game = game.map_err(|error| refused(format!(": {error}")))?;
         let evaluators = weights.evaluators(&game).map_err(|error| refused(format!(": {error:#}")))?;
         let rules = game.rules();
-        self.notation = Notation::of(&rules).ok_or_else(|| refused(": moves on others have no names".to_owned()))?;
+        self.notation =
+            Notation::of(&rules).ok_or_else(|| refused(": moves on this board have no names".to_owned()))?;
         self.search = GameSearch::new(rules.clone(), rules.start(), &self.settings.search);
         self.identity.komi = usual(&rules).1;
         (self.rules, self.evaluators) = (rules, evaluators);
@@ -178,7 +179,7 @@ impl NetworkEngine {
         let mut actions = Vec::new();
         self.rules.legal_actions(position, &mut actions);
         actions.retain(is_allowed);
-        if actions.is_empty() { Err(Error::refused("no legal move is allowed")) } else { Ok(Some(actions)) }
+        if actions.is_empty() { Err(Error::refused("no allowed move is legal")) } else { Ok(Some(actions)) }
     }
 
     /// Returns the network's priors of all legal moves in a position, from a search of one simulation.
@@ -220,7 +221,7 @@ impl Engine for NetworkEngine {
     }
 
     fn play(&mut self, color: Color, played: Move) -> Result<(), Error> {
-        let illegal = || Error::refused("the move is not legal here");
+        let illegal = || Error::refused("illegal move");
         let prepared = self.position_for(color)?;
         let action = self.notation.to_action(color, played).ok_or_else(illegal)?;
         let (game, position) = (self.search.game(), prepared.as_ref().unwrap_or(self.search.position()));
@@ -285,7 +286,7 @@ impl Engine for NetworkEngine {
     /// All stones on the board are alive: players capture dead stones before they pass.
     fn status(&mut self, status: Status) -> Result<Vec<Vec<Cell>>, Error> {
         let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.search.game(), self.search.position()) else {
-            return Err(Error::refused("only stones of Go have a status"));
+            return Err(Error::refused("only Go stones have a status"));
         };
         if status != Status::Alive {
             return Ok(Vec::new());

@@ -35,7 +35,7 @@ impl Opening {
         match game {
             AnyGame::Go(go) => of_go(go, setup),
             AnyGame::Gomoku(_) if !matches!(setup.rules, Rules::Usual | Rules::Gomoku(GomokuRule::Freestyle)) => {
-                Err(Error::refused("only free-style Gomoku is played"))
+                Err(Error::refused("only free-style Gomoku is supported"))
             }
             _ => Ok(Self { game: game.clone(), position: by_play(game, setup)? }),
         }
@@ -50,7 +50,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
         Rules::Usual | Rules::Gomoku(_) => GO_RULES,
     };
     if rules.scoring != Scoring::Area || rules.tax != Tax::None || rules.has_button {
-        return Err(Error::refused("only area scoring is played, without a tax and a button"));
+        return Err(Error::refused("only area scoring without tax and button is supported"));
     }
     let Setup { komi, stones, .. } = setup;
     let of_color = |color| stones.iter().filter(|stone| stone.color == color).count();
@@ -64,7 +64,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     };
     // Exact: a board has few cells.
     let points = komi + bonus as f32;
-    let komi = Komi::new(points).ok_or_else(|| Error::refused(format!("a komi of {points} is not possible")))?;
+    let komi = Komi::new(points).ok_or_else(|| Error::refused(format!("komi {points} is not supported")))?;
     let usual_first = if is_handicap { Color::White } else { Color::Black };
     let first = setup.to_move.unwrap_or(usual_first);
     let game = if komi == go.komi() { go.clone() } else { go.with_other_komi(komi) };
@@ -76,8 +76,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
 /// Plays the stones in turn, and returns the position, for games in which stones stay on the board. In Othello, only
 /// the initial stones are possible.
 fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
-    let unreachable =
-        || Error::refused("these stones and this player to move do not arise by play from an empty board");
+    let unreachable = || Error::refused("this position is not reachable from an empty board");
     let notation = Notation::of(game).ok_or_else(unreachable)?;
     let mut position = game.start();
     if !setup.stones.is_empty() && notation.game() == BoardGame::Othello {

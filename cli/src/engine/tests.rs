@@ -135,10 +135,10 @@ fn networks_of_muzero_and_games_that_protocols_do_not_name_are_refused() {
     let model = Networks::Latent(Box::new(RulesModel::new(hex, Hashing::new(shape, 7), [])));
     assert_eq!(
         refusal("hex-3", model),
-        "hex-3: the network is one of MuZero, whose search only zerofleet play and eval have"
+        "hex-3: the protocols do not support MuZero networks; use zerofleet play or eval"
     );
     let evaluators = Networks::Evaluators(vec![Box::new(Hashing::new(shape, 7))]);
-    let expected = "connect_four: the protocols name moves of Go, Hex, Othello and Gomoku only";
+    let expected = "connect_four: the protocols support only Go, Hex, Othello and Gomoku";
     assert_eq!(refusal("connect_four", evaluators), expected);
 }
 
@@ -273,7 +273,7 @@ fn boards_and_rules_that_are_not_played_are_refused() {
     let other = Setup { size: Size::square(9).unwrap(), ..usual.clone() };
     assert_eq!(refused(&mut engine, other), "the network plays on boards of 5 x 5 cells");
     let japanese = Setup { rules: Rules::Go(GoRules::named("japanese").unwrap()), ..usual.clone() };
-    assert_eq!(refused(&mut engine, japanese), "only area scoring is played, without a tax and a button");
+    assert_eq!(refused(&mut engine, japanese), "only area scoring without tax and button is supported");
     for name in ["chinese", "tromp-taylor", "aga", "new-zealand"] {
         engine.start(&Setup { rules: Rules::Go(GoRules::named(name).unwrap()), ..usual.clone() }).unwrap();
     }
@@ -306,7 +306,7 @@ fn weights_of_every_board_play_on_each_board_of_their_game_and_others_on_their_o
     // A refused board keeps the previous board.
     assert_eq!(analyse(&mut pooled, &search(WHITE, 20)).visits, 20);
     let mut flattened = engine(HeadKind::Flattened);
-    assert!(refused(&mut flattened, empty(7, 7)).contains("its heads are not pooled (network.heads)"));
+    assert!(refused(&mut flattened, empty(7, 7)).contains("the heads are not pooled (network.heads)"));
     flattened.start(&empty(5, 5)).unwrap();
 }
 

@@ -64,17 +64,17 @@ impl FromStr for Entry {
             None => (text, None),
             Some((rest, simulations)) => {
                 let number = simulations.parse::<u32>();
-                (rest, Some(number.map_err(|_| wrong("simulations behind `:`, as in first:400"))?))
+                (rest, Some(number.map_err(|_| wrong("simulations after `:`, as in first:400"))?))
             }
         };
         if let Some(player) = fixed(rest)? {
             let entry = Self { name, player: EntryPlayer::Fixed(player) };
-            return if simulations.is_none() { Ok(entry) } else { Err(wrong("a budget behind a run only")) };
+            return if simulations.is_none() { Ok(entry) } else { Err(wrong("simulations only after a run")) };
         }
         let (run, version) = match rest.split_once('@') {
             None => (rest, None),
             Some((run, version)) => {
-                let version = trained::version(version).map_err(|_| wrong("a version behind `@`, as in first@12"))?;
+                let version = trained::version(version).map_err(|_| wrong("a version after `@`, as in first@12"))?;
                 (run, Some(version))
             }
         };
@@ -220,10 +220,10 @@ mod tests {
             assert_eq!(text.parse(), Ok(Entry { name: text.to_owned(), player }));
         }
         for (text, reason) in [
-            ("first@", "a version behind `@`"),
-            ("first@new", "a version behind `@`"),
-            ("first:many", "simulations behind `:`"),
-            ("random:50", "a budget behind a run only"),
+            ("first@", "a version after `@`"),
+            ("first@new", "a version after `@`"),
+            ("first:many", "simulations after `:`"),
+            ("random:50", "simulations only after a run"),
             ("alphabeta-20", "a depth from 1 to 14"),
             ("playouts-0", "expected `random`"),
         ] {

@@ -22,9 +22,9 @@ const SECONDS_MAX: f64 = 86_400.0;
 // The derived group would have the same name, `Options`, as the group of run options.
 #[group(skip)]
 pub(super) struct Options {
-    /// A program with the Go Text Protocol, and a PLAYER name for it.
+    /// GTP engine with a PLAYER name; may be repeated.
     ///
-    /// It plays Go, Hex, Othello or Gomoku: --engine gnugo='gnugo --mode gtp --level 1'. May be repeated.
+    /// For Go, Hex, Othello and Gomoku: --engine gnugo='gnugo --mode gtp --level 1'.
     #[arg(long = "engine", value_name = "NAME=COMMAND")]
     engines: Vec<Definition>,
 
@@ -34,7 +34,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", requires = "engines")]
     engine_processes: Option<usize>,
 
-    /// Maximum time for a move of an engine.
+    /// Time limit per engine move, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     engine_seconds_max: f64,
 }
@@ -57,7 +57,7 @@ impl FromStr for Definition {
             .ok_or_else(|| wrong("expected a name and a command line, as in gnugo='gnugo --mode gtp'".to_owned()))?;
         let is_name = name.parse::<Entry>().is_ok_and(|entry| entry.player == EntryPlayer::newest(name));
         if !is_name || name.is_empty() {
-            return Err(wrong(format!("`{name}` must be a name without `@` and `:`, and not that of another player")));
+            return Err(wrong(format!("`{name}` is empty, contains `@` or `:`, or is the name of another player")));
         }
         let words = split_words(command).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { name: name.to_owned(), command: command.to_owned(), words })
@@ -76,9 +76,9 @@ impl Options {
         ensure!(is_possible, "--engine-seconds-max: must be above 0 and at most {SECONDS_MAX}, not {seconds}");
         for (index, Definition { name, .. }) in self.engines.iter().enumerate() {
             let is_repeated = self.engines[..index].iter().any(|other| other.name == *name);
-            ensure!(!is_repeated, "--engine: {name} is named twice");
+            ensure!(!is_repeated, "--engine: {name} is defined twice");
             let uses: Vec<&Entry> = players.iter().filter(|entry| entry.player.run() == Some(name)).collect();
-            ensure!(!uses.is_empty(), "--engine: {name} is no player of the match");
+            ensure!(!uses.is_empty(), "--engine: {name} is not a player of the match");
             if let Some(entry) = uses.iter().find(|entry| entry.player != EntryPlayer::newest(name)) {
                 bail!("{}: the engine {name} has neither weights versions nor simulations", entry.name);
             }
@@ -94,7 +94,7 @@ impl Options {
     /// Starts an engine; a drain stops it.
     pub(super) fn start(&self, name: &str, game: &AnyGame, drain: &Drain) -> anyhow::Result<Player> {
         let found = self.engines.iter().find(|engine| engine.name == name);
-        let Definition { name, command, words } = found.with_context(|| format!("there is no engine {name}"))?.clone();
+        let Definition { name, command, words } = found.with_context(|| format!("find engine {name}"))?.clone();
         let settings = gtp_engine::Settings {
             name,
             words,

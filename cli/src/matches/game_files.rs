@@ -60,7 +60,12 @@ impl GameFiles {
         for entry in fs::read_dir(folder).with_context(failed)? {
             let path = entry.with_context(failed)?.path();
             let is_record = path.extension().is_some_and(|extension| extension == "sgf");
-            ensure!(!is_record, "--sgf: {} holds records already, such as {}", folder.display(), path.display());
+            ensure!(
+                !is_record,
+                "--sgf: {} already contains records, such as {}; choose an empty directory",
+                folder.display(),
+                path.display()
+            );
         }
         Ok(Self { folder: folder.to_owned() })
     }
@@ -111,7 +116,7 @@ fn tree(
         tree.annotate(0, Property::new("DT", date));
     }
     let forfeit = record.forfeit().map(|(_, reason)| format!("forfeited: {reason}"));
-    let repeated = "does not count: a game of this opening repeats an earlier one move by move";
+    let repeated = "does not count: a game with this opening repeats an earlier game";
     let repeated = pair.is_repeated.then(|| repeated.to_owned());
     let comments: Vec<String> = forfeit.into_iter().chain(repeated).collect();
     if !comments.is_empty() {

@@ -163,10 +163,10 @@ impl Report {
             "{game}: {games} games, openings of up to {opening_plies_max} random plies (seed {seed}) from both sides"
         )?;
         if *is_interrupted {
-            writeln!(output, "interrupted: openings of which only one game is over do not count")?;
+            writeln!(output, "interrupted: openings with only one finished game do not count")?;
         }
         if let Some(failure) = failure {
-            writeln!(output, "ended by a failure: {failure}")?;
+            writeln!(output, "stopped by a failure: {failure}")?;
         }
         writeln!(output)?;
         players.iter().try_for_each(|player| write_player(player, output))?;
@@ -216,11 +216,7 @@ impl Report {
         }
         aligned(&rows, &[NAME_COLUMN]).iter().try_for_each(|line| writeln!(output, "  {line}"))?;
         writeln!(output)?;
-        writeln!(
-            output,
-            "points of the player of each row against that of each column; Elo relative to {}",
-            self.reference()
-        )?;
+        writeln!(output, "points of the row player against the column player; Elo relative to {}", self.reference())?;
         write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
     }
 
@@ -265,7 +261,7 @@ fn write_repeated(games: usize, output: &mut impl Write) -> io::Result<()> {
     if games == 0 {
         return Ok(());
     }
-    writeln!(output, "{games} games do not count: a game of their opening repeats an earlier one move by move")
+    writeln!(output, "{games} games do not count: a game with the same opening repeats an earlier game")
 }
 
 fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Write) -> io::Result<()> {
@@ -278,7 +274,7 @@ fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Wr
          bounds {low:.2} and {high:.2}"
     )?;
     match state {
-        State::Continue => writeln!(output, "undecided: more games would be needed"),
+        State::Continue => writeln!(output, "undecided: more games needed"),
         State::AcceptH0 => {
             writeln!(output, "H0 accepted: the difference of {first} to {second} is less than {elo1:+} Elo")
         }

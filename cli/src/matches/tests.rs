@@ -145,7 +145,7 @@ fn games_with_identical_moves_count_once() {
     let counted: HashSet<_> = counted.into_iter().flat_map(games).collect();
     assert_eq!(counted.len() as u64, pairing.games);
     assert!(repeated.into_iter().all(|pair| games(pair).iter().any(|game| counted.contains(game))));
-    assert!(text(&report).contains("games do not count: a game of their opening repeats an earlier one move by move"));
+    assert!(text(&report).contains("games do not count: a game with the same opening repeats an earlier game"));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_network_that_fails_ends_the_match_with_both_names() {
     let Finished { report, failure, .. } =
         play(&game, players, settings(2, 0), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(failure.unwrap().to_string().contains("play a against b"), "{report:?}");
-    assert!(text(&report).contains("ended by a failure: play a against b: contestant 1 cannot choose"), "{report:?}");
+    assert!(text(&report).contains("stopped by a failure: play a against b: contestant 1 cannot choose"), "{report:?}");
 }
 
 fn parsed(words: &[&str]) -> Args {
@@ -238,12 +238,12 @@ fn options_out_of_range_are_refused_and_named() {
         (vec!["a", "b", "--simulations", "100001"], "--simulations: must be at most"),
         (vec!["a", "b", "--sprt", "20,0"], "the hypotheses 20 and 0"),
         (vec!["a", "b", "--sprt=-5,5", "--alpha", "0.7"], "alpha: must be above 0"),
-        (vec!["a", "b", "--csv", "no/such/folder/games.csv"], "--csv: there is no folder no/such/folder"),
-        (vec!["a", "b", "c", "--sprt", "0,20"], "--sprt: ends the match of two players, not of 3"),
-        (vec!["a", "b", "--inference", "http://127.0.0.1:1"], "with its own weights, not with those of a and b"),
-        (vec!["a", "b", "--engine", "c=gnugo"], "--engine: c is no player of the match"),
+        (vec!["a", "b", "--csv", "no/such/folder/games.csv"], "--csv: no such directory: no/such/folder"),
+        (vec!["a", "b", "c", "--sprt", "0,20"], "--sprt: needs two players, not 3"),
+        (vec!["a", "b", "--inference", "http://127.0.0.1:1"], "one server cannot evaluate for several runs (a and b)"),
+        (vec!["a", "b", "--engine", "c=gnugo"], "--engine: c is not a player of the match"),
         (vec!["a", "b:4", "--engine", "b=gnugo"], "b:4: the engine b has neither weights versions nor simulations"),
-        (vec!["a", "b", "--engine", "b=x", "--engine", "b=y"], "--engine: b is named twice"),
+        (vec!["a", "b", "--engine", "b=x", "--engine", "b=y"], "--engine: b is defined twice"),
         (vec!["a", "b", "--engine", "b=x", "--engine-processes", "0"], "--engine-processes: must be from 1 to 256"),
         (vec!["a", "b", "--engine-seconds-max", "0"], "--engine-seconds-max: must be above 0"),
     ] {
@@ -266,7 +266,7 @@ fn options_out_of_range_are_refused_and_named() {
         assert!(Cli::try_parse_from(words).unwrap_err().to_string().contains("is not a date"), "{date}");
     }
     let without_a_run = parsed(&["random", "playouts-50"]).contenders(&Drain::new()).err().unwrap().to_string();
-    assert!(without_a_run.contains("one player must be a run"), "{without_a_run}");
+    assert!(without_a_run.contains("the game is unknown; pass --game"), "{without_a_run}");
 }
 
 /// Returns the arguments of a match of 6 Gomoku games between random play and a shell script, which responds to
@@ -336,7 +336,7 @@ fn forfeits_and_void_openings_are_reported_with_their_reasons() {
     let refuses = against_script(folder.path(), "say resign", "refuse 'illegal move'");
     let (_, Finished { report, .. }) = run_match(&refuses);
     let void = &report.pairings[0].ends.void_openings;
-    assert!(!void.is_empty() && void.iter().all(|void| void.reason.ends_with("the engine answered `illegal move`")));
+    assert!(!void.is_empty() && void.iter().all(|void| void.reason.ends_with("the engine responded `illegal move`")));
     assert_eq!(report.pairings[0].games + 2 * void.len() as u64, 6);
     let text = text(&report);
     assert!(text.contains(&format!("{} openings have no result and do not count", void.len())), "{text}");
@@ -347,11 +347,8 @@ fn an_engine_that_always_fails_ends_the_match_with_an_error_behind_the_report() 
     let folder = tempfile::tempdir().unwrap();
     let (_, Finished { report, failure, .. }) = run_match(&against_script(folder.path(), "exit 1", "say"));
     let error = service::chain(&failure.unwrap());
-    assert!(
-        error.contains("play random against script: ") && error.contains("has failed in 3 games in a row"),
-        "{error}"
-    );
-    assert!(report.is_interrupted && text(&report).contains("ended by a failure: play random against script"));
+    assert!(error.contains("play random against script: ") && error.contains("failed in 3 games in a row"), "{error}");
+    assert!(report.is_interrupted && text(&report).contains("stopped by a failure: play random against script"));
 }
 
 #[test]
@@ -399,10 +396,10 @@ fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
         assert_eq!((first.black.as_deref(), first.white.as_deref()), (Some("one"), Some("two")));
         assert_eq!((second.black.as_deref(), second.white.as_deref()), (Some("two"), Some("one")));
         let error = GameFiles::create(&folder, &game).unwrap_err().to_string();
-        assert!(error.contains("holds records already"), "{error}");
+        assert!(error.contains("already contains records"), "{error}");
     }
     let error = GameFiles::create(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
-    assert_eq!(error, "--sgf: connect_four has no records in SGF; Go, Hex, Othello and Gomoku have");
+    assert_eq!(error, "--sgf: connect_four has no SGF format; use Go, Hex, Othello or Gomoku");
     assert!(!Path::new("records").exists());
 }
 

@@ -111,10 +111,10 @@ fn bad_input_is_reported_and_read_again() {
     };
     check(b"8\n", "`8` is not a move: expected a column from 1 to 7; `help` lists the commands");
     check(b"\xff\xfe\n", "is not a move");
-    check(&[b'4'; 5_000], "the line is too long for a move or a command");
+    check(&[b'4'; 5_000], "line too long");
     check(b"back\n", "no move to take back: you have not moved yet");
     check(b"1\n1\n1\n1\n", "`1` is not legal here");
-    check(b"help\n", "take back your last move and the answer to it");
+    check(b"help\n", "take back your last move and the reply");
 }
 
 #[test]

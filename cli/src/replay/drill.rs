@@ -25,13 +25,13 @@ pub(super) struct Args {
     /// Run file of a replay server, for use without a run directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The archive [default: `replay.archive` of the run].
+    /// URL of the archive [default: `replay.archive` of the run].
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
-    /// A new directory for the restored log [default: a temporary directory].
+    /// New directory for the restored log [default: a temporary directory].
     ///
     /// The directory and the log are kept.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
 
@@ -43,11 +43,11 @@ impl Args {
     pub(super) async fn run(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let (settings, archive) = self.settings()?;
         let Some(url) = self.archive.clone().or(archive) else {
-            bail!("no archive is configured (replay.archive); use --archive URL")
+            bail!("no archive configured (replay.archive); pass --archive URL")
         };
-        let temporary = tempfile::tempdir().context("make a temporary folder")?;
+        let temporary = tempfile::tempdir().context("create a temporary directory")?;
         let folder = self.into.clone().unwrap_or_else(|| temporary.path().join("replay"));
-        std::fs::create_dir(&folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        std::fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
         let settings = Settings { directory: folder.clone(), archive: None, ..settings };
         restore(&url, &folder, out).await?;
         report_verified(&settings, out)?;
@@ -58,12 +58,12 @@ impl Args {
         finish(own).await?;
         let restored = restored.context("list the restored trajectories")?;
         let seconds = begun.elapsed().as_secs_f64();
-        writeln!(out, "a replay server started on it and listed {} trajectories in {seconds:.1} s", restored.len())?;
+        writeln!(out, "a replay server on the restored log listed {} trajectories in {seconds:.1} s", restored.len())?;
         if let Some(live) = self.run.as_ref().map(RunArgs::live).transpose()?.flatten() {
             compare(&live, restored, out).await?;
         }
         if self.into.is_some() {
-            writeln!(out, "the restored log stays in {}", folder.display())?;
+            writeln!(out, "the restored log is kept in {}", folder.display())?;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl W
     // The list is more recent than the copy: arrivals since the last pass would be lost with the disk.
     let live = match live.list(ListQuery::default()).await {
         Err(error) if error.is_unavailable() => {
-            writeln!(out, "no replay server of the run answers, so that the archive is compared with none")?;
+            writeln!(out, "no response from the replay server of the run; archive not compared")?;
             return Ok(());
         }
         listed => listed.context("list the trajectories of the live server")?,
@@ -93,7 +93,7 @@ async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl W
     let restored: BTreeSet<_> = restored.into_iter().collect();
     let missing = live.iter().filter(|id| !restored.contains(*id)).count();
     let held = live.len();
-    writeln!(out, "the live server holds {held} trajectories, {missing} of which are newer than the archive")?;
+    writeln!(out, "the live server holds {held} trajectories, {missing} newer than the archive")?;
     Ok(())
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn export(
     let written = match ending {
         #[cfg(not(feature = "parquet"))]
         "parquet" => bail!(
-            "{}: this program was built without Parquet; cargo build --release --package cli builds it with Parquet",
+            "{}: this program was built without Parquet; rebuild with: cargo build --release --package cli",
             to.display()
         ),
         #[cfg(feature = "parquet")]
@@ -48,7 +48,7 @@ pub(super) async fn export(
             file.flush()?;
             written
         }
-        _ => bail!("{}: expected a file that ends in .parquet or .txt", to.display()),
+        _ => bail!("{}: expected a .parquet or .txt file", to.display()),
     };
     writeln!(out, "{written} trajectories in {}", to.display())?;
     Ok(())

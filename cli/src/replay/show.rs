@@ -79,7 +79,7 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
 
 /// Prints outcome, tables, insertion time and moves of one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
-    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", id_text(id)))?;
+    let located = inspector.get(id).await?.ok_or_else(|| anyhow!("trajectory {} not found", id_text(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
     writeln!(out, "trajectory {} of {}: {}", id_text(id), trajectory.game(), outcome(trajectory.outcome()))?;
     let place = if quarantined { " in quarantine" } else { "" };
@@ -104,7 +104,7 @@ fn steps<G: Game>(game: &G, trajectory: &Trajectory, out: &mut impl Write) -> an
         let played = name(step.action);
         writeln!(out, "{ply:>4} {player:<6} {played:<8} {value:>7} {:>8}  {policy}", step.weights_version.0)?;
         if game.try_play(&mut position, step.action).is_err() {
-            writeln!(out, "\nply {ply} breaks the rules: {played} is not legal there")?;
+            writeln!(out, "\nply {ply}: illegal move {played}")?;
             return Ok(());
         }
     }

@@ -29,12 +29,12 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME")]
     run: String,
     /// Directory of all runs.
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
     /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
-    /// A board that the run also learns, such as go-7 [default: the first board].
+    /// Further board of the run, such as go-7 [default: the first board].
     #[arg(long, value_name = "GAME")]
     board: Option<String>,
 }
@@ -113,7 +113,7 @@ impl Source {
     /// An invalid endpoint, missing credentials, or a run instead of a server.
     pub(super) fn live_only(&self) -> anyhow::Result<Inspector> {
         let Some(server) = &self.server else {
-            bail!("only a live server can change its settings; use --server, or edit the run file")
+            bail!("settings can be changed only on a live server; use --server, or edit the run file")
         };
         Ok(Inspector::new(server.reach()?)?)
     }

@@ -240,7 +240,7 @@ fn what_a_run_lost_or_did_not_learn_has_rows_and_a_sound_run_has_none() {
     let found = summary(faulty());
     assert_eq!(row(&found, "fault").unwrap(), "the replay server refuses every game");
     assert!(row(&found, "replay").unwrap().ends_with(", 12 games refused"));
-    assert_eq!(row(&found, "lost").unwrap(), "9 episodes, in 4 failures of the environment");
+    assert_eq!(row(&found, "lost").unwrap(), "9 episodes, in 4 environment failures");
     assert!(row(&found, "targets").unwrap().contains("network.support = 27"), "{}", found.plain());
     let sound = summary(RunMetrics::default());
     assert!(["fault", "lost", "targets"].iter().all(|name| row(&sound, name).is_none()), "{}", sound.plain());

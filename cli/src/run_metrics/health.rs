@@ -170,11 +170,12 @@ mod tests {
 
     #[test]
     fn weights_count_as_refused_until_an_actor_plays_with_newer_ones() {
-        let text =
-            |version: &str| format!("zerofleet_actor_weights_refused{{why=\"the network answers NaN\"}} 3\n{version}");
+        let text = |version: &str| {
+            format!("zerofleet_actor_weights_refused{{why=\"network output is not finite\"}} 3\n{version}")
+        };
         let why = |version: &str| health(Role::Actor, &[&text(version)]).weights_refusal;
-        assert_eq!(why("").as_deref(), Some("the network answers NaN"));
-        assert_eq!(why("zerofleet_actor_weights_version 3\n").as_deref(), Some("the network answers NaN"));
+        assert_eq!(why("").as_deref(), Some("network output is not finite"));
+        assert_eq!(why("zerofleet_actor_weights_version 3\n").as_deref(), Some("network output is not finite"));
         assert_eq!(why("zerofleet_actor_weights_version 4\n"), None);
     }
 

@@ -69,7 +69,7 @@ fn refused() -> RunMetrics {
 }
 
 fn unplayable() -> RunMetrics {
-    let weights_refusal = Some("the CPU kernel does not take channels of 24".to_owned());
+    let weights_refusal = Some("the CPU kernel does not support 24 channels".to_owned());
     let health = Health { weights_refusal, ..beginning().health };
     let none = Some(0.0);
     RunMetrics { positions_per_second: none, evaluations_per_second: none, weights_lag: None, health, ..beginning() }
@@ -77,7 +77,7 @@ fn unplayable() -> RunMetrics {
 
 const REFUSED: &str =
     "the replay server refuses every game (steps[0].action: 4224 is not below 4096); raise replay.actions_max";
-const UNPLAYABLE: &str = "no actor can play with the weights (the CPU kernel does not take channels of 24); change the \
+const UNPLAYABLE: &str = "no actor can play with the weights (the CPU kernel does not support 24 channels); change the \
                           section [network] or actor.device and start a new run";
 
 #[test]
@@ -138,7 +138,7 @@ fn the_reason_why_no_game_is_stored_decides_the_remedy() {
 fn episodes_of_which_each_is_lost_to_its_environment_are_a_fault() {
     let health = Health { lost_episodes: Some(9.0), lost_per_second: Some(0.5), ..beginning().health };
     let lines = Run::begin().go(200, &RunMetrics { health, ..beginning() });
-    assert!(lines[0].1.contains("every episode is lost to a failure of the environment"), "{lines:?}");
+    assert!(lines[0].1.contains("every episode is lost to an environment failure"), "{lines:?}");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn weights_that_no_actor_can_play_with_are_named_after_three_minutes() {
     let mut run = Run::begin();
     assert_eq!(run.go(200, &unplayable()), [(181, format!("the run learns nothing: {UNPLAYABLE}"))]);
     let waiting = RunMetrics { health: beginning().health, ..unplayable() };
-    assert!(run.go(1, &waiting)[0].1.contains("no actor has weights to play with"), "a new reason is a new line");
+    assert!(run.go(1, &waiting)[0].1.contains("no actor has received weights"), "a new reason is a new line");
 }
 
 #[test]
@@ -171,10 +171,10 @@ fn a_learner_that_may_draw_and_makes_no_step_is_a_fault() {
     let stuck = RunMetrics { steps_per_second: Some(0.0), ..learning() };
     let lines = Run::begin().go(200, &stuck);
     assert_eq!(lines.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [181]);
-    assert!(lines[0].1.contains("the learner makes no training step, though there are samples"), "{lines:?}");
+    assert!(lines[0].1.contains("the learner takes no training step although samples are available"), "{lines:?}");
     let health = Health { nothing_to_draw: 1.0, ..Health::default() };
     let lines = Run::begin().go(200, &RunMetrics { health, ..stuck.clone() });
-    assert!(lines[0].1.contains("nothing in the replay table may be drawn"), "{lines:?}");
+    assert!(lines[0].1.contains("nothing in the replay table can be sampled"), "{lines:?}");
     // The learner waits for the first items.
     Run::begin().assert_fine(&RunMetrics { health: beginning().health, ..stuck });
 }

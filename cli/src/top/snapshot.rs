@@ -184,7 +184,7 @@ fn row(address: String, process: &Process, newest: Option<f64>, now: Instant, un
         state: match state {
             State::Ready => "ready",
             State::NotReady(_) => "not ready",
-            State::Silent => "no answer",
+            State::Silent => "no reply",
             State::Lost(_) => "lost",
         },
         reason: match state {

@@ -108,7 +108,7 @@ fn counted(snapshot: &Snapshot) -> String {
     let with = |state: &str| snapshot.processes.iter().filter(|row| row.state == state).count();
     let plural = if snapshot.processes.len() == 1 { "process" } else { "processes" };
     let mut words = format!("{} {plural}, {} ready", snapshot.processes.len(), with("ready"));
-    for state in ["not ready", "no answer", "lost"] {
+    for state in ["not ready", "no reply", "lost"] {
         if with(state) > 0 {
             write!(words, ", {} {state}", with(state)).expect("strings grow");
         }

@@ -125,7 +125,7 @@ fn a_fault_and_its_reason_are_shown_without_control_characters() {
     snapshot.metrics.health.fault.clone_from(&fault);
     let text = table::table(&snapshot);
     assert!(text.contains("\nfault      no actor can play with the weights (no"), "{text}");
-    assert!(text.contains("\nlost       2 episodes, in 0 failures of the environment\n"), "{text}");
+    assert!(text.contains("\nlost       2 episodes, in 0 environment failures\n"), "{text}");
     assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.len() <= 80), "{text}");
     assert_eq!(snapshot.json()["health"]["fault"], fault.unwrap());
 }
@@ -163,8 +163,8 @@ fn a_port_that_never_answers_is_shown_as_no_answer() {
     let silent = Scripted::new("");
     silent.disconnect();
     let snapshot = Top::at(&[&silent]).poll();
-    assert_eq!(states(&snapshot), ["no answer"]);
-    assert!(table::table(&snapshot).contains("no answer"));
+    assert_eq!(states(&snapshot), ["no reply"]);
+    assert!(table::table(&snapshot).contains("no reply"));
 }
 
 #[test]

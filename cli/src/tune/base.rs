@@ -64,7 +64,7 @@ impl Base {
         let BaseSection { game, algorithm, config, actors, replay_servers, inference, set } = base;
         let algorithm = algorithm.map(|name| {
             let names = || Algorithm::value_variants().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let reason = || format!("`{name}` is no algorithm; they are {}", names());
+            let reason = || format!("`{name}` is not an algorithm; algorithms are {}", names());
             Algorithm::from_str(&name, false).map_err(|_| ConfigError::invalid("base.algorithm", reason()))
         });
         if let Some(game) = &game {
@@ -110,7 +110,7 @@ impl Base {
         let min_items = config.replay.main.min_items;
         if matches!(budget, Budget::Positions { .. }) && compared < min_items as f64 {
             let reason = format!(
-                "trials are first compared at {} positions, and training begins at the {min_items} of replay.min_items",
+                "trials are first compared at {} positions, but training starts at {min_items} (replay.min_items)",
                 number(Some(compared))
             );
             return Err(ConfigError::invalid("budget.positions", reason).into());

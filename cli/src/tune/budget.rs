@@ -40,10 +40,9 @@ impl Budget {
                 let positions = ConfigError::within("budget.positions", positions, 1.0..=1e15)?;
                 Ok(Self::Positions { positions, minutes_max: minutes("minutes_max", length)? })
             }
-            BudgetSection { minutes: None, positions: Some(_), minutes_max: None } => Err(ConfigError::invalid(
-                "budget.minutes_max",
-                "is missing: the minutes that a trial may take for its positions",
-            )),
+            BudgetSection { minutes: None, positions: Some(_), minutes_max: None } => {
+                Err(ConfigError::invalid("budget.minutes_max", "is missing; set the time limit of a trial in minutes"))
+            }
             _ => Err(ConfigError::invalid("budget", "needs minutes, or positions and minutes_max")),
         }
     }

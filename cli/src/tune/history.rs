@@ -76,7 +76,7 @@ impl History {
         match event {
             Event::Begun { .. } => {}
             Event::Started { trial, values, unix_seconds } => {
-                ensure!(*trial == self.trials.len(), "trial {trial} is not the next one");
+                ensure!(*trial == self.trials.len(), "trial {trial} is out of order");
                 self.trials.push(Trial {
                     number: *trial,
                     values: values.clone(),
@@ -92,7 +92,7 @@ impl History {
             }
             Event::Rung { trial, rung, budget, objective, goes_on } => {
                 let trial = self.unfinished(*trial)?;
-                ensure!(*rung == trial.rungs.len(), "rung {rung} of trial {} is not its next one", trial.number);
+                ensure!(*rung == trial.rungs.len(), "rung {rung} of trial {} is out of order", trial.number);
                 trial.rungs.push(*objective);
                 (trial.budget, trial.is_halted) = (*budget, !goes_on);
             }
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn events_that_do_not_follow_are_refused_with_their_line() {
         let refusal = |events: &[Event]| format!("{:#}", History::of(events).unwrap_err());
-        assert_eq!(refusal(&[started(1, 0.0)]), "apply line 1 of the journal: trial 1 is not the next one");
+        assert_eq!(refusal(&[started(1, 0.0)]), "apply line 1 of the journal: trial 1 is out of order");
         assert_eq!(refusal(&[rung(0, 0, 1.0)]), "apply line 1 of the journal: find trial 0");
-        assert!(refusal(&[started(0, 0.0), rung(0, 1, 1.0)]).contains("rung 1 of trial 0 is not its next one"));
+        assert!(refusal(&[started(0, 0.0), rung(0, 1, 1.0)]).contains("rung 1 of trial 0 is out of order"));
         let twice = [started(0, 0.0), ended(0, End::Completed, Some(1.0)), ended(0, End::Failed, None)];
         assert!(refusal(&twice).ends_with("trial 0 has ended"));
     }

@@ -63,7 +63,7 @@ impl Journal {
         let events = events.collect::<anyhow::Result<Vec<Event>>>()?;
         match events.first() {
             None | Some(Event::Begun { .. }) => {}
-            Some(_) => bail!("{} does not begin with the definition of a study", path.display()),
+            Some(_) => bail!("{} does not start with a study definition", path.display()),
         }
         if kept < bytes.len() {
             let file = fs::File::options().write(true).open(path);
@@ -149,6 +149,6 @@ mod tests {
         assert!(error.contains("journal.jsonl, line 2: unknown variant `other`"), "{error}");
         fs::write(&path, line(&started(0))).unwrap();
         let error = format!("{:#}", Journal::open(&path).unwrap_err());
-        assert!(error.contains("does not begin with the definition"), "{error}");
+        assert!(error.contains("does not start with a study definition"), "{error}");
     }
 }

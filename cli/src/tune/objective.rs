@@ -49,7 +49,7 @@ impl Objective {
     pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
         let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
         if !is_metric(&metric) {
-            return invalid(format!("`{metric}` is no metric of a run; metrics are {}", metrics().join(", ")));
+            return invalid(format!("`{metric}` is not a metric of a run; metrics are {}", metrics().join(", ")));
         }
         // An environment outside this program is scored by rewards, like all environments.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
@@ -62,7 +62,7 @@ impl Objective {
         let (of_outcomes, of_rewards) = (["elo/", "accuracy/"], ["return/"]);
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| metric.starts_with(prefix));
         if has_rewards && starts(&of_outcomes) {
-            return invalid(format!("`{metric}` is not measured in {game}, whose strength is return/mean"));
+            return invalid(format!("`{metric}` is not measured in {game}; use return/mean"));
         }
         if !has_rewards && starts(&of_rewards) {
             return invalid(format!("`{metric}` is not measured in {game}, which has no rewards"));
@@ -140,7 +140,7 @@ mod tests {
         }
         let error = refusal("elo", "tic_tac_toe");
         assert!(
-            error.starts_with("objective.metric: `elo` is no metric of a run; metrics are actor/games, "),
+            error.starts_with("objective.metric: `elo` is not a metric of a run; metrics are actor/games, "),
             "{error}"
         );
         assert!(error.contains("elo/current") && error.contains("accuracy/raw/preserving/overall"), "{error}");
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_metric_that_the_game_does_not_have_is_refused() {
         let error = refusal("elo/current", "catch");
-        assert_eq!(error, "objective.metric: `elo/current` is not measured in catch, whose strength is return/mean");
+        assert_eq!(error, "objective.metric: `elo/current` is not measured in catch; use return/mean");
         let error = refusal("accuracy/raw/optimal/overall", "tic_tac_toe");
         let expected = "`accuracy/raw/optimal/overall` is not measured in tic_tac_toe, which has no solved positions";
         assert_eq!(error, format!("objective.metric: {expected}"));

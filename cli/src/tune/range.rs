@@ -75,15 +75,16 @@ impl Range {
                 checked_choices(field, choices)
             }
             Written { choices: Some(_), .. } => {
-                Err(ConfigError::invalid(field, "has choices, which take neither min, max, step nor log"))
+                Err(ConfigError::invalid(field, "has choices, so min, max, step and log are not allowed"))
             }
             Written { min: Some(min), max: Some(max), step, log, .. } => {
                 let scale = if log { Scale::Logarithmic } else { Scale::Linear };
                 match (min.as_i64(), max.as_i64(), step) {
                     (Some(min), Some(max), step) => checked_whole(field, min, max, step, scale),
-                    (.., Some(_)) => {
-                        Err(ConfigError::invalid(format!("{field}.step"), "is for whole numbers; min or max is none"))
-                    }
+                    (.., Some(_)) => Err(ConfigError::invalid(
+                        format!("{field}.step"),
+                        "needs integers, but min or max is not an integer",
+                    )),
                     (.., None) => checked_numbers(field, &min, &max, scale),
                 }
             }
@@ -173,7 +174,7 @@ impl fmt::Display for Range {
 fn checked_choices(field: &str, choices: Vec<Value>) -> Result<Range, ConfigError> {
     let invalid = |reason: &str| Err(ConfigError::invalid(format!("{field}.choices"), reason));
     if choices.len() < 2 {
-        return invalid("must be at least two values");
+        return invalid("needs at least two values");
     }
     if choices.iter().enumerate().any(|(index, choice)| choices[..index].contains(choice)) {
         return invalid("contains a value twice");
@@ -200,12 +201,12 @@ fn checked_numbers(field: &str, min: &Value, max: &Value, scale: Scale) -> Resul
 fn checked_whole(field: &str, min: i64, max: i64, step: Option<Value>, scale: Scale) -> Result<Range, ConfigError> {
     check_order(field, min as f64, max as f64, scale)?;
     let width = max.checked_sub(min).filter(|width| (1..VALUES_MAX).contains(width));
-    let width = width.ok_or_else(|| ConfigError::invalid(field, format!("holds more than {VALUES_MAX} values")))?;
+    let width = width.ok_or_else(|| ConfigError::invalid(field, format!("contains more than {VALUES_MAX} values")))?;
     let step = match step {
         None => 1,
         Some(step) => {
             let whole = step.as_i64().filter(|&step| step >= 1 && width % step == 0);
-            let reason = || format!("is {step}, must be a whole number from 1 that divides max - min, {width}");
+            let reason = || format!("is {step}, must be a positive integer that divides max - min, {width}");
             whole.ok_or_else(|| ConfigError::invalid(format!("{field}.step"), reason()))?
         }
     };
@@ -345,18 +346,15 @@ mod tests {
             (json!({"min": 2, "max": 2}), "settings.x.max: is 2, must be above min, 2"),
             (json!({"min": "a", "max": 2.0}), "settings.x.min: is \"a\", must be a number"),
             (json!({"min": 0.0, "max": 2.0, "log": true}), "settings.x.min: is 0, must be above 0 for log"),
-            (json!({"min": 0.5, "max": 2.0, "step": 1}), "settings.x.step: is for whole numbers"),
-            (
-                json!({"min": 1, "max": 10, "step": 4}),
-                "settings.x.step: is 4, must be a whole number from 1 that divides",
-            ),
+            (json!({"min": 0.5, "max": 2.0, "step": 1}), "settings.x.step: needs integers"),
+            (json!({"min": 1, "max": 10, "step": 4}), "settings.x.step: is 4, must be a positive integer that divides"),
             (json!({"min": 1, "max": 10, "step": 0}), "settings.x.step: is 0, must be"),
-            (json!({"min": i64::MIN, "max": i64::MAX}), "settings.x: holds more than 1000000000 values"),
+            (json!({"min": i64::MIN, "max": i64::MAX}), "settings.x: contains more than 1000000000 values"),
             (json!({"min": -1e308, "max": 1e308}), "settings.x: is too wide"),
-            (json!({"choices": [1]}), "settings.x.choices: must be at least two values"),
+            (json!({"choices": [1]}), "settings.x.choices: needs at least two values"),
             (json!({"choices": [1, 2, 1]}), "settings.x.choices: contains a value twice"),
             (json!({"choices": [1, {"a": 2}]}), "settings.x.choices: must be numbers, strings"),
-            (json!({"choices": [1, 2], "log": true}), "settings.x: has choices, which take neither"),
+            (json!({"choices": [1, 2], "log": true}), "settings.x: has choices, so min, max, step"),
         ];
         for (written, expected) in cases {
             let refusal = refusal(written);

@@ -202,7 +202,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
             let (end, budget, objective, reason) = (End::Stopped, begun.budget, begun.rungs.last().copied(), None);
             return self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds });
         }
-        let what = if is_new { "starts" } else { "goes on" };
+        let what = if is_new { "starts" } else { "continues" };
         news.push(format!("trial {trial} {what}: {}", sentence(&begun.values)));
         let values = begun.values.clone();
         self.running.insert(trial, Running::default());
@@ -246,7 +246,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
                 self.stop(trial);
                 return Ok(());
             }
-            news.push(format!("{at}, goes on"));
+            news.push(format!("{at}, continues"));
         }
         if budget >= study.budget.full() {
             self.stop(trial);
@@ -288,7 +288,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
                 }
                 (Ok(()), objective) => {
                     let used = number(Some(budget));
-                    (End::Failed, objective, Some(format!("its run ended after {used} of {full}")))
+                    (End::Failed, objective, Some(format!("the run ended after {used} of {full}")))
                 }
             }
         };
@@ -311,7 +311,7 @@ impl<'a, R: Runner> Scheduler<'a, R> {
         let last = trials.iter().rev().find(|trial| trial.state == State::Ended(End::Failed));
         let reason = last.and_then(|trial| Some(format!("trial {}: {}", trial.number, trial.reason.as_ref()?)));
         bail!(
-            "{} trials failed and none has a result; {}; remove the cause and run again with --retry-failed",
+            "{} trials failed and none has a result; {}; fix the cause and rerun with --retry-failed",
             self.failures,
             reason.unwrap_or_default()
         )

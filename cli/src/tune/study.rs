@@ -19,8 +19,8 @@ use crate::screen::number;
 /// Keys that a study cannot tune, with the reason.
 const FIXED_KEYS: [(&str, &str); 3] = [
     ("run.game", "results of different games cannot be compared"),
-    ("run.directory", "each trial has a folder of its own"),
-    ("learner.schedule_minutes", "it is the length of a trial's run, [budget]"),
+    ("run.directory", "each trial has a separate directory"),
+    ("learner.schedule_minutes", "it is set by [budget]"),
 ];
 
 /// A study file.
@@ -198,11 +198,11 @@ impl Study {
         let sampler = if *sampler == Sampler::Tpe { "by TPE" } else { "at random" };
         let (metric, direction) = (&objective.metric, objective.direction.name());
         let mut text = format!("study {name}: {trials} trials of {budget}, {parallel} at a time, proposed {sampler}\n");
-        text += &format!("objective: {metric}, which is to be {direction}\n");
+        text += &format!("objective: {metric}, {direction}\n");
         let budgets: Vec<String> = halving.budgets.iter().map(|&budget| number(Some(budget))).collect();
         if !budgets.is_empty() {
             let (unit, factor) = (budget.unit(), halving.reduction_factor);
-            text += &format!("rungs at {} {unit}, where the best 1/{factor} go on\n", budgets.join(", "));
+            text += &format!("rungs at {} {unit}, where the best 1/{factor} continue\n", budgets.join(", "));
         }
         for Setting { key, range } in &self.settings {
             text += &format!("{key}: {range}\n");
@@ -225,8 +225,9 @@ impl Study {
             let [before, now] = [&before, &now].map(|fields| fields.get(key).cloned().unwrap_or_else(missing));
             if before != now {
                 let name = &self.name;
-                let reason =
-                    format!("study {name} was begun with {before}, not {now}; restore it, or name another study");
+                let reason = format!(
+                    "study {name} was started with {before}, not {now}; restore the value, or choose another study.name"
+                );
                 return Err(ConfigError::invalid(key, reason));
             }
         }
@@ -268,7 +269,7 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
     let mut ranges = BTreeMap::new();
     collect_ranges("", written, &mut ranges)?;
     if ranges.is_empty() {
-        return Err(ConfigError::invalid("settings", "names no setting"));
+        return Err(ConfigError::invalid("settings", "contains no setting"));
     }
     let set: Vec<&str> = base.set.iter().filter_map(|set| Some(set.split_once('=')?.0.trim())).collect();
     let settings = ranges.into_iter().map(|(key, written)| {
@@ -277,7 +278,7 @@ fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<
             return Err(ConfigError::invalid(field, format!("cannot be tuned: {reason}")));
         }
         if set.contains(&key.as_str()) {
-            return Err(ConfigError::invalid(field, "is in base.set too"));
+            return Err(ConfigError::invalid(field, "is also in base.set"));
         }
         let range = Range::new(&field, &written)?;
         Ok(Setting { key, range })
@@ -299,7 +300,7 @@ fn collect_ranges(
             }
             Value::Object(_) => {
                 if ranges.insert(key.clone(), value.clone()).is_some() {
-                    return Err(ConfigError::invalid(field(&key), "is there twice"));
+                    return Err(ConfigError::invalid(field(&key), "is set twice"));
                 }
             }
             _ => {

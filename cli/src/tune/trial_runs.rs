@@ -191,7 +191,7 @@ impl TrialRun {
             if exit.succeeded {
                 return Ok(());
             }
-            Err(format!("its run {}; last line of {}: {}", exit.how, self.log.display(), exit.last_log_line))
+            Err(format!("the run {}; last line of {}: {}", exit.how, self.log.display(), exit.last_log_line))
         }))
     }
 }

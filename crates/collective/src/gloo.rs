@@ -107,9 +107,9 @@ impl Gloo {
         let &Place { ref host, rank, size } = place;
         let operation = "join";
         let own_host = CString::new(host.as_str())
-            .map_err(|_| Error { operation, reason: format!("the name {host:?} contains a zero") })?;
+            .map_err(|_| Error { operation, reason: format!("the name {host:?} contains a NUL byte") })?;
         let number = |number: usize| {
-            c_int::try_from(number).map_err(|_| Error { operation, reason: "there are too many ranks".to_owned() })
+            c_int::try_from(number).map_err(|_| Error { operation, reason: "too many ranks".to_owned() })
         };
         let (of_rank, of_size) = (number(rank)?, number(size)?);
         // The outer box makes the context a thin pointer: a pointer to a trait object has two words.

@@ -53,7 +53,7 @@ impl Shared {
         // A member may leave with the result before all members have taken the result, so that a broken group alone is
         // no error.
         if condition(&round) {
-            let reason = if round.is_broken { "a member has left the group" } else { "a member has not come in time" };
+            let reason = if round.is_broken { "a member left the group" } else { "a member did not arrive in time" };
             round.is_broken = true;
             self.changed.notify_all();
             return Err(reason);
@@ -69,7 +69,7 @@ impl InProcess {
         // The previous operation must have finished on all members.
         let mut round = self.shared.wait_while(round, timeout, |round| round.result.is_some())?;
         if round.is_broken {
-            return Err("a member has left the group");
+            return Err("a member left the group");
         }
         round.brought[self.rank] = Some(bytes);
         if round.brought.iter().all(Option::is_some) {

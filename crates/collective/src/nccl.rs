@@ -94,7 +94,7 @@ impl Nccl {
             0 => Ok(nccl),
             _ => Err(Error {
                 operation: LOAD,
-                reason: format!("the identity of GPU {device}: error {code} of the driver"),
+                reason: format!("cannot read the identity of GPU {device}: driver error {code}"),
             }),
         }
     }
@@ -114,7 +114,7 @@ impl Nccl {
         let mut id = UniqueId([0; 128]);
         // SAFETY: NCCL writes the 128 bytes of the id.
         let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
-        self.check("make a group", code, null_mut()).map(|()| id)
+        self.check("create a group", code, null_mut()).map(|()| id)
     }
 
     /// Joins a group as `rank` of `size`, and returns when all members have joined. Once `interrupt` is set, every
@@ -132,7 +132,7 @@ impl Nccl {
     ) -> Result<Communicator, Error> {
         let operation = "join";
         let number = |number: usize| {
-            c_int::try_from(number).map_err(|_| Error { operation, reason: "there are too many ranks".to_owned() })
+            c_int::try_from(number).map_err(|_| Error { operation, reason: "too many ranks".to_owned() })
         };
         let (of_rank, of_size) = (number(rank)?, number(size)?);
         let deadline = (self.clock.now)() + timeout;
@@ -294,8 +294,8 @@ impl Communicator {
             }
             let time = now();
             let reason = match (self.interrupt.load(Ordering::Relaxed), time >= deadline) {
-                (true, _) => "a member has left the group",
-                (_, true) => "a member has not come in time",
+                (true, _) => "a member left the group",
+                (_, true) => "a member did not arrive in time",
                 _ => {
                     pause((time.duration_since(begun) / 16).clamp(PAUSES[0], PAUSES[1]));
                     continue;

@@ -50,7 +50,7 @@ impl<'a> Numbers<'a> {
     pub(crate) fn of_host(self, operation: &'static str) -> Result<&'a mut [f32], Error> {
         match self {
             Self::Host(numbers) => Ok(numbers),
-            Self::Cuda(_) => Err(Error { operation, reason: "the group sums in the memory of the host".to_owned() }),
+            Self::Cuda(_) => Err(Error { operation, reason: "the group sums in host memory only".to_owned() }),
         }
     }
 }

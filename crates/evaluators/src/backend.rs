@@ -108,7 +108,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] network_cpu::Error),
     /// The CPU kernel does not support the network, and this build has no other engine.
-    #[error("{source}; libtorch may take the network, and this build lacks it: {remedy}")]
+    #[error("{source}; libtorch may support the network, but this build lacks libtorch: {remedy}")]
     NeedsLibtorch {
         /// The kernel's reason to reject the network.
         source: network_cpu::Error,
@@ -121,7 +121,7 @@ pub enum Error {
     Libtorch(#[from] network_torch::Error),
     /// The engine computes no MuZero networks, and so no AlphaZero networks of returns, which are part of a MuZero
     /// network.
-    #[error("{engine} does not compute MuZero networks")]
+    #[error("{engine} does not support MuZero networks")]
     NoLatentModel {
         /// Name of the engine, as [`Backend::describe`] returns it.
         engine: String,
@@ -171,7 +171,7 @@ impl Cpu {
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if *announced != chosen {
             let reason = chosen.as_ref().map_or("", |chosen| &chosen.reason);
-            tracing::info!(evaluator = self.describe(), reason, "the weights are ready to use");
+            tracing::info!(evaluator = self.describe(), reason, "weights ready");
             *announced = chosen;
         }
     }

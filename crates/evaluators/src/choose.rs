@@ -123,20 +123,20 @@ pub fn check(settings: &Settings, has_libtorch: bool) -> Result<(), Invalid> {
     let &Settings { device, precision, kernel, calibration, torch_build, .. } = settings;
     let invalid = |setting, reason| Err(Invalid { setting, reason });
     if precision == PrecisionPreference::Int8 && calibration == Calibration::Off {
-        let reason = "int8 is calibrated on earlier requests, so that the same position would get another answer later: \
+        let reason = "int8 is calibrated on earlier requests, so the response to a position would change over time; \
                       use auto, f32 or bf16";
         return invalid("precision", reason.to_owned());
     }
     if let KernelPreference::Only(variant) = kernel {
         if device.is_accelerator() {
-            return invalid("kernel", format!("`{variant}` computes on the CPU, and the device is `{device}`"));
+            return invalid("kernel", format!("`{variant}` runs on the CPU, but the device is `{device}`"));
         }
         if !variant.is_available() {
-            return invalid("kernel", format!("`{variant}` cannot be used: this CPU or system lacks its instructions"));
+            return invalid("kernel", format!("`{variant}` needs instructions that this CPU or system lacks"));
         }
     }
     let needed = |setting, name: String| {
-        invalid(setting, format!("`{name}` needs libtorch, which this build lacks: {torch_build}"))
+        invalid(setting, format!("`{name}` needs libtorch, which this build lacks; {torch_build}"))
     };
     match (device, kernel) {
         _ if has_libtorch => Ok(()),
@@ -209,7 +209,7 @@ fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice
     }
     let libtorch = network_torch::Libtorch::new(settings.device, settings.precision, clock)
         .map_err(|error| Invalid { setting: "device", reason: error.to_string() })?
-        .report_to(|trouble| tracing::warn!(trouble, "a device changes how it is used"));
+        .report_to(|trouble| tracing::warn!(trouble, "device settings changed"));
     let is_shared = libtorch.is_accelerated();
     Ok(Some(Choice { backend: Box::new(libtorch), is_shared }))
 }
@@ -266,7 +266,7 @@ mod tests {
             assert!(invalid.reason.contains(variant.name()), "{invalid}");
         }
         let invalid = refused(Settings { device: DevicePreference::Cuda(0), ..only(KernelVariant::PortableF32) });
-        assert_eq!(invalid.to_string(), "kernel: `portable-f32` computes on the CPU, and the device is `cuda`");
+        assert_eq!(invalid.to_string(), "kernel: `portable-f32` runs on the CPU, but the device is `cuda`");
     }
 
     #[cfg(not(feature = "torch"))]
@@ -275,9 +275,9 @@ mod tests {
         let invalid = refused(Settings { kernel: KernelPreference::Libtorch, ..settings() });
         assert_eq!(
             invalid.to_string(),
-            "kernel: `libtorch` needs libtorch, which this build lacks: take the torch build"
+            "kernel: `libtorch` needs libtorch, which this build lacks; take the torch build"
         );
         let invalid = refused(Settings { device: DevicePreference::Mps, ..settings() });
-        assert_eq!(invalid.to_string(), "device: `mps` needs libtorch, which this build lacks: take the torch build");
+        assert_eq!(invalid.to_string(), "device: `mps` needs libtorch, which this build lacks; take the torch build");
     }
 }

@@ -26,7 +26,7 @@ mod tests {
             ("libtorch cuda:1 bf16, 2 in flight", Some("cuda:1")),
             ("libtorch on mps (MPS works), f32 (configured)", Some("mps")),
             ("cpu amx-bf16, libtorch cuda bf16, 3 in flight", Some("cuda")),
-            ("inference server at http://10.0.0.1:7003, and while it is away cpu avx2-f32", None),
+            ("inference server at http://10.0.0.1:7003, with fallback cpu avx2-f32", None),
             ("simulated", None),
         ] {
             assert_eq!(device_of(name), device, "{name}");

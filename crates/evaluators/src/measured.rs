@@ -160,7 +160,7 @@ impl Measured {
         };
         let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times);
         let best = (trial.best() * times).round();
-        tracing::info!(evaluator = &*name, evaluations_per_second = best, in_flight, "measured at its best batch");
+        tracing::info!(evaluator = &*name, evaluations_per_second = best, in_flight, "measured at the best batch size");
         Measurement { in_flight, speeds: trial.speeds.iter().map(all).collect() }
     }
 
@@ -183,11 +183,11 @@ impl Measured {
         callers.extend(others.iter_mut().map(|other| &mut **other as &mut dyn LatentModel));
         let trial = try_out_latent(&mut callers, position(manifest), &[batch_max], TRIAL_TIME, &*self.clock);
         if let Some((batch, why)) = &trial.failure {
-            tracing::warn!(model = &*name, batch, why, "a learned model failed while it was measured");
+            tracing::warn!(model = &*name, batch, why, "learned model failed during measurement");
         }
         let times = if choice.is_shared { 1.0 } else { threads as f64 };
         let steps_per_second = (trial.best() * times).round();
-        tracing::info!(model = &*name, steps_per_second, "measured in its largest batches");
+        tracing::info!(model = &*name, steps_per_second, "measured at the largest batch size");
         let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times);
         Measurement { in_flight: 1, speeds: trial.speeds.iter().map(all).collect() }
     }
@@ -229,7 +229,7 @@ impl Measured {
         let trial = try_out(evaluators, position(manifest), sizes, time, &*self.clock);
         if let Some((batch, why)) = &trial.failure {
             let evaluator = &*evaluators[0].attributes().name;
-            tracing::warn!(evaluator, batch, why, "an evaluator failed while it was measured");
+            tracing::warn!(evaluator, batch, why, "evaluator failed during measurement");
         }
         trial
     }
@@ -252,7 +252,7 @@ impl Measured {
                 }
                 Err(error) => {
                     let backend = choice.backend.describe();
-                    tracing::warn!(backend, %error, "this engine does not take the weights");
+                    tracing::warn!(backend, %error, "engine does not support the weights");
                     refused = Some(error);
                 }
             }
@@ -266,7 +266,7 @@ impl Measured {
         }
         let candidate = |(evaluator, measured): (_, &Measurement)| Candidate { evaluator, speeds: measured.speeds() };
         let candidates = evaluators.into_iter().zip(&measured).map(candidate).collect();
-        let report = Box::new(|trouble: String| tracing::warn!(trouble, "an evaluator failed"));
+        let report = Box::new(|trouble: String| tracing::warn!(trouble, "evaluator failed"));
         let routed = Routed::new(candidates, self.demand.batch_max, report);
         let used = |index: usize| routed.routes().iter().any(|route| route.candidate == index);
         let shared = (0..choices.len()).find(|&index| choices[index].is_shared && used(index));
@@ -278,7 +278,7 @@ impl Measured {
     fn announce(&self, name: &str) {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if chosen.as_deref() != Some(name) {
-            tracing::info!(evaluator = name, "chosen for this network");
+            tracing::info!(evaluator = name, "evaluator chosen for this network");
             *chosen = Some(name.to_owned());
         }
     }
@@ -317,7 +317,7 @@ impl Backend for Measured {
                     models.push(model);
                 }
                 Err(error) => {
-                    tracing::debug!(backend = choice.backend.describe(), %error, "this engine does not take the weights");
+                    tracing::debug!(backend = choice.backend.describe(), %error, "engine does not support the weights");
                     refused.get_or_insert(error);
                 }
             }
@@ -396,7 +396,7 @@ impl Store {
     fn load(&self) -> Speeds {
         let Some(text) = (self.read)() else { return Speeds::default() };
         serde_json::from_slice(&text).unwrap_or_else(|error| {
-            tracing::warn!(%error, "remembered speeds cannot be read; measuring again");
+            tracing::warn!(%error, "cannot read stored speeds; measuring again");
             Speeds::default()
         })
     }
@@ -404,7 +404,7 @@ impl Store {
     fn save(&self, speeds: &Speeds) {
         match serde_json::to_vec_pretty(speeds) {
             Ok(text) => (self.write)(&text),
-            Err(error) => tracing::warn!(%error, "measured speeds cannot be remembered"),
+            Err(error) => tracing::warn!(%error, "cannot store measured speeds"),
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum Unsuitable {
     #[error(transparent)]
     Game(#[from] OtherGame),
     /// The values of the AlphaZero network do not match the scoring of the game.
-    #[error("the weights predict {predicted}, and {game} is scored by {scored_by}")]
+    #[error("the weights predict {predicted}, but {game} is scored by {scored_by}")]
     Values {
         /// Name of the game that the weights are checked against.
         game: String,

@@ -57,7 +57,10 @@ impl Observations {
         let (repeated, newest) = bytes.split_at(bytes.len() - frame_bytes);
         if self.count > 0 && repeated != &self.last[frame_bytes..] {
             let stack = self.layout.stack;
-            return Err(invalid(format!("does not repeat the {} newest frames of the one before", stack - 1)));
+            return Err(invalid(format!(
+                "does not repeat the {} latest frames of the previous observation",
+                stack - 1
+            )));
         }
         let added = if self.count == 0 { &bytes } else { newest };
         added.chunks_exact(frame_bytes).for_each(|frame| self.frames.push(frame));
@@ -69,7 +72,7 @@ impl Observations {
     /// Encodes the column of observations for a trajectory with `plies` steps.
     pub(crate) fn column(self, plies: usize) -> Result<Vec<u8>, Invalid> {
         if self.count != plies + 1 {
-            let reason = format!("are {}, expected one for each of {plies} steps and the final one", self.count);
+            let reason = format!("are {}, expected one for each of {plies} steps and a final observation", self.count);
             return Err(Invalid { field: "observations".to_owned(), reason });
         }
         Ok(self.frames.finish())

@@ -212,7 +212,7 @@ impl Trajectory {
     fn check_revision(&self, searched: &Self) -> Result<(), Invalid> {
         let unlike = |field: &str, stored: String, sent: String| Invalid {
             field: field.to_owned(),
-            reason: format!("is {sent}, that of the trajectory is {stored}"),
+            reason: format!("is {sent}, the trajectory has {stored}"),
         };
         let same = |field, stored: String, sent: String| {
             if stored == sent { Ok(()) } else { Err(unlike(field, stored, sent)) }
@@ -225,7 +225,7 @@ impl Trajectory {
         let has_others = searched.positions().len() > 0 && !searched.positions().eq(self.positions());
         let stays = [("observations", searched.has_observations()), ("positions", has_others)];
         if let Some((field, _)) = stays.into_iter().find(|(_, is_refused)| *is_refused) {
-            return Err(Invalid { field: field.to_owned(), reason: "stay as they are stored".to_owned() });
+            return Err(Invalid { field: field.to_owned(), reason: "cannot be changed".to_owned() });
         }
         let mut actions = self.actions().zip(searched.actions()).enumerate();
         if let Some((ply, (stored, sent))) = actions.find(|(_, (stored, sent))| stored != sent) {

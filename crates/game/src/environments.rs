@@ -139,7 +139,7 @@ pub enum Frame<'a> {
 
 /// The error of environments that cannot continue.
 #[derive(Debug, thiserror::Error)]
-#[error("the environments {environment} cannot go on")]
+#[error("environment {environment} failed")]
 pub struct EnvironmentsError {
     /// Name of the environment.
     pub environment: String,

@@ -164,13 +164,13 @@ mod tests {
     #[test]
     fn the_usual_board_is_refused_with_its_name_and_others_with_the_condition() {
         let refusal = |name: &str| name.parse::<crate::GameKind>().unwrap_err().to_string();
-        assert_eq!(refusal("connect_four-7x6"), "`connect_four-7x6` is called `connect_four`");
+        assert_eq!(refusal("connect_four-7x6"), "`connect_four-7x6` is named `connect_four`");
         for name in ["connect_four-3x4", "connect_four-06x5", "connect_four-6", "connect_four-x", "connect_four-9x7"] {
             assert_eq!(
                 refusal(name),
                 format!(
-                    "`{name}` is not a size of connect_four: the sizes are connect_four-COLUMNSxROWS (4 to 9 columns, \
-                     at least 4 rows, columns * (rows + 1) at most 64)"
+                    "`{name}` is not a size of connect_four; sizes are connect_four-COLUMNSxROWS (4 to 9 columns, at \
+                     least 4 rows, columns * (rows + 1) at most 64)"
                 )
             );
         }

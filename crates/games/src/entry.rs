@@ -109,7 +109,7 @@ pub enum Exhaustive {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No game has this name.
-    #[error("`{name}` is not a game{}: the games are {}", suggested(nearest.as_deref()), crate::names())]
+    #[error("`{name}` is not a game{}; games are {}", suggested(nearest.as_deref()), crate::names())]
     UnknownGame {
         /// The given name.
         name: String,
@@ -117,7 +117,7 @@ pub enum Error {
         nearest: Option<String>,
     },
     /// The game exists, but not in this size.
-    #[error("`{name}` is not a size of {}: the sizes are {entry}", entry.name)]
+    #[error("`{name}` is not a size of {}; sizes are {entry}", entry.name)]
     Size {
         /// The given name.
         name: String,
@@ -125,7 +125,7 @@ pub enum Error {
         entry: &'static Entry,
     },
     /// The board is the usual board, which has the name of the game alone.
-    #[error("`{name}` is called `{}`", entry.name)]
+    #[error("`{name}` is named `{}`", entry.name)]
     UsualBoard {
         /// The given name.
         name: String,
@@ -133,7 +133,7 @@ pub enum Error {
         entry: &'static Entry,
     },
     /// The environment runs outside this program and requires a description.
-    #[error("`{name}` runs outside this program: the section [environment] of a run file describes it")]
+    #[error("`{name}` runs outside this program; describe it in the section [environment] of a run file")]
     Undescribed {
         /// The given name.
         name: String,

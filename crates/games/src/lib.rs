@@ -188,11 +188,11 @@ mod tests {
             );
         }
         let error = "".parse::<GameKind>().unwrap_err().to_string();
-        assert!(error.starts_with("`` is not a game: the games are tic_tac_toe, "), "{error}");
+        assert!(error.starts_with("`` is not a game; games are tic_tac_toe, "), "{error}");
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
-            "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
+            "`conect_four` is not a game (did you mean `connect_four`?); \
+             games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
              columns * (rows + 1) at most 64), hex-3 to hex-19, othello-6, othello-8, \
              breakthrough-5 to breakthrough-8, gomoku-7 to gomoku-20, go-5 to go-19, chess, catch, cartpole-v0, \
              cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
@@ -221,7 +221,7 @@ mod tests {
     fn a_board_of_the_wrong_size_is_refused() {
         for name in ["hex-2", "hex-20", "hex-", "hex-011", "hex-+11", "hex-300", "hex-x"] {
             let message = name.parse::<GameKind>().unwrap_err().to_string();
-            assert_eq!(message, format!("`{name}` is not a size of hex: the sizes are hex-3 to hex-19"));
+            assert_eq!(message, format!("`{name}` is not a size of hex; sizes are hex-3 to hex-19"));
         }
     }
 }

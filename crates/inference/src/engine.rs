@@ -141,7 +141,7 @@ impl<D: Device> BatchingEngine<D> {
         match loaded.recv() {
             Ok(Ok(())) => {}
             Ok(Err(DeviceError::OutOfMemory(reason) | DeviceError::Failed(reason))) => {
-                return Err(Error::Backend(format!("{} cannot take the weights: {reason}", self.shared.device)));
+                return Err(Error::Backend(format!("{} does not support the weights: {reason}", self.shared.device)));
             }
             Err(mpsc::RecvError) => return Err(self.shared.lost()),
         }

@@ -43,7 +43,7 @@ pub enum Error {
         got: String,
     },
     /// The network computed NaN or an infinity.
-    #[error("the network answered a number that is not finite (weights version {weights_version})")]
+    #[error("network output is not finite (weights version {weights_version})")]
     NotFinite {
         /// Weights version of the network.
         weights_version: u64,

@@ -135,9 +135,7 @@ impl FromStr for TrainingPrecision {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
-        named.ok_or_else(|| {
-            format!("`{text}` is not a precision of training: expected auto, f32, bf16, f16 or adaptive")
-        })
+        named.ok_or_else(|| format!("`{text}` is not a training precision: expected auto, f32, bf16, f16 or adaptive"))
     }
 }
 
@@ -202,6 +200,6 @@ mod tests {
         let error = "fp8".parse::<PrecisionPreference>().unwrap_err();
         assert_eq!(error, "`fp8` is not a precision: expected auto, f32, bf16 or int8");
         let error = "int8".parse::<TrainingPrecision>().unwrap_err();
-        assert_eq!(error, "`int8` is not a precision of training: expected auto, f32, bf16, f16 or adaptive");
+        assert_eq!(error, "`int8` is not a training precision: expected auto, f32, bf16, f16 or adaptive");
     }
 }

@@ -127,8 +127,8 @@ impl Routed {
         self.limits[candidate] = limit;
         let name = self.candidates[candidate].evaluator.attributes().name;
         let then = match (limit, self.fastest(positions)) {
-            (0, Some(other)) => format!("{} takes over", self.candidates[other].evaluator.attributes().name),
-            (0, None) => "nothing is left to evaluate with".to_owned(),
+            (0, Some(other)) => format!("switching to {}", self.candidates[other].evaluator.attributes().name),
+            (0, None) => "no evaluator is left".to_owned(),
             (half, _) => format!("trying batches of {half}"),
         };
         (self.report)(format!("{name} failed at a batch of {positions}: {why}; {then}"));
@@ -148,7 +148,7 @@ impl Evaluator for Routed {
         let mut from = 0;
         loop {
             let Some(candidate) = self.fastest(batch.len()) else {
-                return Err(Error::Backend("every evaluator has failed".to_owned()));
+                return Err(Error::Backend("all evaluators failed".to_owned()));
             };
             let positions = (batch.len() - from).min(self.limits[candidate]);
             let result = match positions == batch.len() {

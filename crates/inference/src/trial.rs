@@ -220,5 +220,5 @@ fn call_for<P: Default>(
 }
 
 fn panicked() -> Error {
-    Error::Backend("an evaluator panicked while it was measured".to_owned())
+    Error::Backend("an evaluator panicked during measurement".to_owned())
 }

@@ -128,7 +128,7 @@ fn a_device_that_fails_at_one_position_is_replaced_by_the_next() {
     assert_eq!(requests.lock().unwrap().last(), Some(&("cpu", 16)));
     assert_eq!(
         reported.lock().unwrap().last().unwrap(),
-        "device failed at a batch of 1: out of memory; cpu takes over"
+        "device failed at a batch of 1: out of memory; switching to cpu"
     );
     reported.lock().unwrap().clear();
     answers(&mut routed, 64);

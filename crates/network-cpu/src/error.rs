@@ -20,7 +20,7 @@ pub fn supports(architecture: &Architecture) -> Result<(), Error> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The kernel does not support the architecture; libtorch may.
-    #[error("the CPU kernel does not take {what} of {got}: {expected}")]
+    #[error("the CPU kernel does not support {got} {what}, only {expected}")]
     Unsupported {
         /// Name of the dimension.
         what: &'static str,

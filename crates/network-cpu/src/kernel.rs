@@ -297,7 +297,7 @@ impl Kernel {
             return Ok((float, chosen));
         };
         let slow = |speed_up: &SpeedUp| {
-            let reason = format!("{} is {:.2} times as fast, too little for integers", trial.path, speed_up.ratio);
+            let reason = format!("{} is {:.2} times as fast, not enough for int8", trial.path, speed_up.ratio);
             ChosenVariant { reason, ..chosen.clone() }
         };
         let known = packed.speed_up.as_ref().filter(|speed_up| speed_up.is_of(&float));
@@ -437,7 +437,7 @@ fn first_correct(
             }
         }
     }
-    let (path, reason) = last.unwrap_or((KernelVariant::PortableF32, "no path was allowed".to_owned()));
+    let (path, reason) = last.unwrap_or((KernelVariant::PortableF32, "no path is allowed".to_owned()));
     Err(Error::Unavailable { path, reason })
 }
 
@@ -471,7 +471,7 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
             // A maximum ignores NaN, which must not pass the check.
             let worst = errors.map(|error| if error.is_nan() { f64::INFINITY } else { error }).fold(0.0, f64::max);
             if worst > tolerance(path) {
-                return Ok(Err(format!("off by {worst:.3} in its self-check")));
+                return Ok(Err(format!("off by {worst:.3} in the self-check")));
             }
         }
     }

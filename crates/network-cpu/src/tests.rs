@@ -181,7 +181,7 @@ fn every_path_agrees_with_float64_with_bottleneck_blocks() {
     let narrow = Design { block: BlockKind::Bottleneck, ..Design::default() };
     let odd = Architecture { design: narrow, ..architecture([2, 3, 3], 48, 1) };
     let error = Tower::random(&odd, 1, KernelVariant::PortableF32).unwrap_err();
-    assert!(error.to_string().contains("channels of 48: a multiple of 32 in bottleneck blocks"), "{error}");
+    assert!(error.to_string().contains("48 channels, only a multiple of 32 in bottleneck blocks"), "{error}");
     let wide = Architecture { design: narrow, ..architecture([2, 6, 7], 256, 6) };
     choose_variant(&wide, &KernelVariant::ALL).unwrap();
 }
@@ -386,13 +386,13 @@ fn an_unavailable_path_is_refused_by_name() {
 fn unsupported_architectures_are_refused_with_the_reason() {
     let odd = architecture([2, 6, 7], 40, 1);
     let error = choose_variant(&odd, &KernelVariant::ALL).unwrap_err();
-    assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16");
+    assert_eq!(error.to_string(), "the CPU kernel does not support 40 channels, only a multiple of 16");
     let design = Design { block: BlockKind::Bottleneck, ..Design::default() };
     let narrow = Architecture { design, ..architecture([2, 6, 7], 48, 1) };
     let returns = Architecture { model: weights::Model::AlphazeroReturns { support: 3 }, ..odd.clone() };
     let reasons = [narrow, returns].map(|of| supports(&of).unwrap_err().to_string());
-    let expected = ["48: a multiple of 32 in bottleneck blocks", "40: a multiple of 16"];
-    assert_eq!(reasons, expected.map(|sizes| format!("the CPU kernel does not take channels of {sizes}")));
+    let expected = ["48 channels, only a multiple of 32 in bottleneck blocks", "40 channels, only a multiple of 16"];
+    assert_eq!(reasons, expected.map(|sizes| format!("the CPU kernel does not support {sizes}")));
     let vectors = Architecture { model: weights::Model::muzero(3), ..architecture([2, 1, 1], 40, 1) };
     supports(&vectors).unwrap();
     let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };

@@ -34,7 +34,7 @@ pub struct Tower {
 }
 
 /// Networks that integer paths support.
-pub(crate) const INTEGERS_TAKE: &str = "integers take residual blocks with relu only";
+pub(crate) const INTEGERS_TAKE: &str = "int8 supports residual blocks with relu only";
 
 /// Checks that an integer path supports networks of this design.
 fn check_integers(architecture: &Architecture, path: KernelVariant) -> Result<(), Error> {
@@ -111,11 +111,11 @@ impl Tower {
     pub(crate) fn from_folded(folded: &Folded, path: KernelVariant, ranges: Option<&Ranges>) -> Result<Self, Error> {
         let unavailable = |reason: &str| Err(Error::Unavailable { path, reason: reason.to_owned() });
         if !path.is_available() {
-            return unavailable("this CPU or this system does not have it");
+            return unavailable("not supported by this CPU or system");
         }
         check_integers(&folded.architecture, path)?;
         if path.is_int8() && ranges.is_none() {
-            return unavailable("it needs the ranges of activations");
+            return unavailable("activation ranges are missing");
         }
         let ranges = ranges.filter(|_| path.is_int8());
         let architecture = folded.architecture.clone();

@@ -87,7 +87,7 @@ fn a_design_that_integers_do_not_take_is_answered_in_floating_point() {
     let mut evaluator = kernel.evaluator(&manifest, &bytes).expect("an evaluator");
     assert!(!evaluator.tower().path().is_int8());
     let chosen = kernel.chosen().expect("a choice").to_string();
-    assert!(chosen.contains("integers take residual blocks with relu only"), "{chosen}");
+    assert!(chosen.contains("int8 supports residual blocks with relu only"), "{chosen}");
     let relu = Tower::new(&architecture(), &bytes, KernelVariant::PortableF32).expect("a tower");
     let drift =
         Drift::between(&answers(&mut TowerEvaluator::new(relu.into(), WeightsVersion(2))), &answers(&mut evaluator));
@@ -149,7 +149,7 @@ fn integers_that_are_less_than_a_quarter_faster_are_not_taken_unasked() {
     READINGS.set(0);
     for (path, reason) in tried(124) {
         assert_eq!(path, KernelVariant::PortableF32);
-        assert!(reason.contains("portable-i8 is 1.24 times as fast, too little for integers"), "{reason}");
+        assert!(reason.contains("portable-i8 is 1.24 times as fast, not enough for int8"), "{reason}");
     }
     assert_eq!(READINGS.get(), 28);
 }

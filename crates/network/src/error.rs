@@ -2,7 +2,7 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A size of the architecture is out of range.
-    #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
+    #[error("invalid {what} {got}: must be from {least} to {limit}")]
     Architecture {
         /// Name of the dimension.
         what: &'static str,
@@ -14,19 +14,19 @@ pub enum Error {
         limit: usize,
     },
     /// The tower of this model does not support the design.
-    #[error("{part} is of the model alphazero in games scored by their outcome, and the network is of another")]
+    #[error("{part} needs the model alphazero in a game scored by outcome")]
     Design {
         /// Part of the design, as in run files: `activation mish`.
         part: String,
     },
     /// The channels of bottleneck blocks cannot be halved.
-    #[error("bottleneck blocks halve the channels, and {channels} are odd")]
+    #[error("bottleneck blocks need an even number of channels, got {channels}")]
     OddChannels {
         /// Number of channels.
         channels: usize,
     },
     /// The heads of attention blocks do not divide the channels.
-    #[error("{attention} attention blocks of {heads} heads cannot be built, since {heads} does not divide {channels}")]
+    #[error("{attention} attention blocks of {heads} heads need channels divisible by {heads}, got {channels}")]
     AttentionHeads {
         /// The number of attention blocks.
         attention: usize,
@@ -36,7 +36,7 @@ pub enum Error {
         channels: usize,
     },
     /// The channels of a convolution are no multiple of the norm's group size.
-    #[error("group norm is over {group} channels each, which {channels} are no multiple of")]
+    #[error("group norm needs a multiple of {group} channels, got {channels}")]
     GroupChannels {
         /// Channels per group.
         group: usize,
@@ -44,7 +44,7 @@ pub enum Error {
         channels: usize,
     },
     /// Pooled heads need an output for each cell, but the game has fewer actions.
-    #[error("pooled heads need an action of each cell, and {actions} actions are fewer than {cells} cells")]
+    #[error("pooled heads need an action per cell, and {actions} actions are fewer than {cells} cells")]
     PooledHeads {
         /// The number of actions.
         actions: usize,
@@ -58,7 +58,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// The bytes are not a safetensors file.
-    #[error("the bytes are not a safetensors file: {0}")]
+    #[error("not a safetensors file: {0}")]
     Format(String),
     /// A tensor of the network is not in the file.
     #[error("tensor `{name}` is missing")]

@@ -43,7 +43,7 @@ pub struct RateLimiterCounts {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Wait {
     /// The table does not yet hold the minimum.
-    #[error("the table holds {held} of the {min_items} items that sampling needs")]
+    #[error("the table holds {held} of {min_items} items required for sampling")]
     MinItems {
         /// Number of items held.
         held: u64,
@@ -52,8 +52,8 @@ pub enum Wait {
     },
     /// The learner is ahead: more inserts must come first.
     #[error(
-        "{sampled} samples of {inserted} inserted items are ahead of {samples_per_insert} samples per insert by more \
-         than the allowed {error}: waiting for the actors"
+        "waiting for the actors: {sampled} samples of {inserted} inserted items exceed {samples_per_insert} samples \
+         per insert by more than {error}"
     )]
     Inserts {
         /// Items drawn so far.
@@ -67,8 +67,8 @@ pub enum Wait {
     },
     /// The actors are ahead: more samples must be drawn first.
     #[error(
-        "{inserted} inserted items are ahead of {samples_per_insert} samples per insert by more than the allowed \
-         {error} after {sampled} samples: waiting for the learner"
+        "waiting for the learner: {inserted} inserted items exceed {samples_per_insert} samples per insert by more \
+         than {error} after {sampled} samples"
     )]
     Samples {
         /// Items drawn so far.
@@ -91,16 +91,15 @@ impl RateLimiterSettings {
     pub fn check(self) -> Result<Self, Invalid> {
         let Self { samples_per_insert, min_items, error_items: error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
-            let reason = format!("{samples_per_insert} samples per insert is not a number above 0");
+            let reason = format!("must be finite and above 0, got {samples_per_insert}");
             return Err(invalid("samples_per_insert", reason));
         }
         if min_items == 0 {
-            return Err(invalid("min_items", "the minimum is 0 items, it must be at least 1"));
+            return Err(invalid("min_items", "must be at least 1, got 0"));
         }
         let least = samples_per_insert.max(1.0);
         if error.is_nan() || error < least {
-            let reason =
-                format!("an error of {error} samples could block both sides for ever, it must be at least {least}");
+            let reason = format!("must be at least {least}, got {error}, which could block both sides forever");
             return Err(invalid("error_items", reason));
         }
         Ok(self)

@@ -43,11 +43,11 @@ impl TableSettings {
         self.selector.check()?;
         self.window.check()?;
         if !(0.0..=1.0).contains(&self.surprise_share) {
-            return Err(invalid("surprise_share", format!("{} is not from 0 to 1", self.surprise_share)));
+            return Err(invalid("surprise_share", format!("must be from 0 to 1, got {}", self.surprise_share)));
         }
         if self.is_weighted() && self.selector != Selector::Uniform {
             let key = if self.merge_positions { "merge_positions" } else { "surprise_share" };
-            return Err(invalid(key, "needs the selector uniform"));
+            return Err(invalid(key, "requires the selector uniform"));
         }
         Ok(self)
     }
@@ -107,11 +107,11 @@ impl Selector {
     pub fn check(self) -> Result<Self, Invalid> {
         match self {
             Self::Prioritised { exponent } if !(exponent >= 0.0 && exponent.is_finite()) => {
-                let reason = format!("the exponent {exponent} of priorities is not a finite number of at least 0");
+                let reason = format!("must be finite and at least 0, got {exponent}");
                 Err(invalid("exponent", reason))
             }
             Self::StalenessAware { half_life_versions: versions } if !(versions > 0.0 && versions.is_finite()) => {
-                let reason = format!("a half-life of {versions} weights versions is not a finite number above 0");
+                let reason = format!("must be finite and above 0, got {versions}");
                 Err(invalid("half_life_versions", reason))
             }
             _ => Ok(self),
@@ -152,16 +152,16 @@ impl Window {
         let Self { items_min, exponent, slope, capacity_items } = self;
         let share = |x: f64| x > 0.0 && x <= 1.0;
         if items_min == 0 {
-            return Err(invalid("window_items_min", "the smallest window is 0 items, it must be at least 1"));
+            return Err(invalid("window_items_min", "must be at least 1, got 0"));
         }
         if !share(exponent) {
-            return Err(invalid("window_exponent", format!("the exponent {exponent} is not above 0 and at most 1")));
+            return Err(invalid("window_exponent", format!("must be above 0 and at most 1, got {exponent}")));
         }
         if !share(slope) {
-            return Err(invalid("window_slope", format!("the slope {slope} is not above 0 and at most 1")));
+            return Err(invalid("window_slope", format!("must be above 0 and at most 1, got {slope}")));
         }
         if capacity_items < items_min {
-            let reason = format!("the capacity of {capacity_items} items is below the smallest window of {items_min}");
+            let reason = format!("the capacity of {capacity_items} items is below window_items_min = {items_min}");
             return Err(invalid("capacity_items", reason));
         }
         Ok(self)
@@ -209,19 +209,13 @@ mod tests {
     #[test]
     fn parameters_of_selectors_out_of_range_are_named() {
         let fault_of = |selector: Selector| selector.check().unwrap_err().reason;
-        let least = "is not a finite number of at least 0";
-        assert_eq!(
-            fault_of(Selector::Prioritised { exponent: -0.5 }),
-            format!("the exponent -0.5 of priorities {least}")
-        );
-        assert_eq!(
-            fault_of(Selector::Prioritised { exponent: f64::NAN }),
-            format!("the exponent NaN of priorities {least}")
-        );
-        let above = "is not a finite number above 0";
+        let least = "must be finite and at least 0, got";
+        assert_eq!(fault_of(Selector::Prioritised { exponent: -0.5 }), format!("{least} -0.5"));
+        assert_eq!(fault_of(Selector::Prioritised { exponent: f64::NAN }), format!("{least} NaN"));
+        let above = "must be finite and above 0, got";
         for (half_life_versions, shown) in [(0.0, "0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
             let selector = Selector::StalenessAware { half_life_versions };
-            assert_eq!(fault_of(selector), format!("a half-life of {shown} weights versions {above}"));
+            assert_eq!(fault_of(selector), format!("{above} {shown}"));
         }
     }
 
@@ -259,15 +253,12 @@ mod tests {
     #[test]
     fn parameters_of_windows_out_of_range_are_named() {
         let fault_of = |window: Window| window.check().unwrap_err().reason;
-        assert_eq!(
-            fault_of(Window { items_min: 0, ..katago() }),
-            "the smallest window is 0 items, it must be at least 1"
-        );
-        assert_eq!(fault_of(Window { exponent: 0.0, ..katago() }), "the exponent 0 is not above 0 and at most 1");
-        assert_eq!(fault_of(Window { slope: f64::NAN, ..katago() }), "the slope NaN is not above 0 and at most 1");
+        assert_eq!(fault_of(Window { items_min: 0, ..katago() }), "must be at least 1, got 0");
+        assert_eq!(fault_of(Window { exponent: 0.0, ..katago() }), "must be above 0 and at most 1, got 0");
+        assert_eq!(fault_of(Window { slope: f64::NAN, ..katago() }), "must be above 0 and at most 1, got NaN");
         assert_eq!(
             fault_of(Window { capacity_items: 9, ..katago() }),
-            "the capacity of 9 items is below the smallest window of 250000"
+            "the capacity of 9 items is below window_items_min = 250000"
         );
     }
 

@@ -183,7 +183,7 @@ impl<G: Game> ParallelSearch<'_, G> {
     /// Waits for the batch of a worker and answers the leaves.
     fn receive(&mut self, index: usize, search: &mut TreeSearch<G::Position>) -> Result<(), Error> {
         let worker = &mut self.workers[index];
-        let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
+        let ended = |_| Error::Backend("an evaluator thread stopped".to_owned());
         let mut job = worker.done.recv().map_err(ended)?;
         std::mem::replace(&mut job.result, Ok(()))?;
         job.batcher.answer(&self.context, &job.buffers.predictions, search);

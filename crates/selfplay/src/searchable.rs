@@ -2,7 +2,7 @@ use game::{Dynamics, Game, Spec};
 
 /// The reason why a game cannot be searched by the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{game} {reason}: it needs a network with learned dynamics (network.model = \"muzero\")")]
+#[error("{game} {reason}; use a network with learned dynamics (network.model = \"muzero\")")]
 pub struct NotSearchable {
     /// The name of the game.
     pub game: String,
@@ -19,10 +19,10 @@ pub fn check_searchable<G: Game>(game: &G) -> Result<(), NotSearchable> {
     let Spec { name, recording, dynamics, .. } = game.spec();
     let refuse = |reason| Err(NotSearchable { game: name.clone(), reason });
     if recording.is_some() {
-        return refuse("runs outside this program, which has no rules to search it by");
+        return refuse("runs outside this program, so a search has no rules");
     }
     if *dynamics == Dynamics::Stochastic && !game.knows_chances() {
-        return refuse("has random results of unknown distribution, which a search by the rules would foresee");
+        return refuse("has random results of unknown distribution, so a search by the rules would foresee them");
     }
     Ok(())
 }

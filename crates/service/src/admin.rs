@@ -91,7 +91,7 @@ impl Admin {
             let served =
                 axum::serve(listener, router).with_graceful_shutdown(async move { stopped.wait().await }).await;
             if let Err(error) = served {
-                tracing::error!(%error, "the admin server ended");
+                tracing::error!(%error, "the admin server stopped");
             }
         });
         Ok(Self { address, stop, server, upkeep })

@@ -13,13 +13,13 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Overrides one key of the run file: `--set section.key=value`.
+    /// Override one key of the run file: `--set section.key=value`.
     ///
-    /// May be given many times.
+    /// Repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
 
-    /// Prints the effective configuration, including defaults, and exits.
+    /// Print the effective configuration, including defaults, and exit.
     #[arg(long)]
     pub print_config: bool,
 
@@ -27,7 +27,9 @@ pub struct CommonArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// Address of `/metrics`, `/healthz` and `/readyz`; port 0 picks a free port.
+    /// Address of the admin port; port 0 picks a free port.
+    ///
+    /// Serves `/metrics`, `/healthz` and `/readyz`.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub admin: SocketAddr,
 
@@ -39,13 +41,13 @@ pub struct CommonArgs {
     #[arg(long, default_value = "info")]
     pub log_level: String,
 
-    /// Drains as soon as standard input closes.
+    /// Drain as soon as standard input closes.
     ///
-    /// The supervisor holds the other side of the pipe, so that no process outlives it.
+    /// The supervisor holds the other end of the pipe, so that no process outlives the supervisor.
     #[arg(long)]
     pub exit_with_parent: bool,
 
-    /// Probes the process that serves `--admin` instead of starting one.
+    /// Probe the process at `--admin` instead of starting a process.
     ///
     /// Prints the response and exits with 0 if the process is healthy, else with 1. For health checks of containers
     /// without a shell.

@@ -58,7 +58,7 @@ impl Listener for BoundedListener {
             match self.listener.accept().await {
                 Ok((stream, address)) => return (self.admit(stream), address),
                 Err(error) => {
-                    tracing::debug!(%error, "the admin port cannot accept a connection; trying again");
+                    tracing::debug!(%error, "the admin port cannot accept a connection; retrying");
                     sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }

@@ -82,7 +82,7 @@ impl RunSection {
         if self.discount > 0.0 && self.discount <= 1.0 {
             return Ok(());
         }
-        Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, not {}", self.discount)))
+        Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, got {}", self.discount)))
     }
 }
 
@@ -347,7 +347,7 @@ pub enum ConfigError {
         text: String,
     },
     /// The defaults of this process cannot be written as TOML, which is a bug.
-    #[error("the configuration cannot be written as TOML")]
+    #[error("cannot write the configuration as TOML")]
     Defaults {
         /// Error of the serialiser.
         source: toml::ser::Error,
@@ -550,7 +550,7 @@ fn hint<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, all: &str) -> Str
     let names: Vec<&str> = names.collect();
     let similarity = |name: &str| strsim::jaro_winkler(&wrong.to_lowercase(), name);
     match names.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
-        None => "it takes no keys below it".to_owned(),
+        None => "it has no keys below it".to_owned(),
         Some(name) if similarity(name) >= SIMILARITY_MIN => format!("did you mean {name}?"),
         Some(_) => format!("{all} {}", names.join(", ")),
     }

@@ -95,7 +95,7 @@ mod system {
     }
 
     fn unsupported() -> io::Error {
-        io::Error::new(io::ErrorKind::Unsupported, "this system pins no threads")
+        io::Error::new(io::ErrorKind::Unsupported, "this system does not support pinned threads")
     }
 }
 

@@ -22,7 +22,7 @@ pub fn raise_limit() -> Option<u64> {
     // SAFETY: setrlimit reads a struct of plain numbers, which lives until it returns.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
         let error = io::Error::last_os_error();
-        tracing::debug!(%error, limit = limits.rlim_cur, wanted, "the limit of file descriptors stays");
+        tracing::debug!(%error, limit = limits.rlim_cur, wanted, "cannot raise the file descriptor limit");
         return Some(limits.rlim_cur);
     }
     Some(wanted)
@@ -41,13 +41,11 @@ pub fn exhausted(error: &io::Error) -> Option<String> {
         OF_PROCESS => {
             let limit = limit().map_or_else(|| "RLIMIT_NOFILE".to_owned(), |limit| format!("RLIMIT_NOFILE, {limit}"));
             Some(format!(
-                "this process has as many file descriptors open as it may ({limit}): raise the hard limit with `ulimit -Hn`, \
+                "file descriptor limit of this process reached ({limit}); raise the hard limit with `ulimit -Hn`, \
                  LimitNOFILE= of systemd or --ulimit nofile= of docker, or allow fewer connections"
             ))
         }
-        OF_MACHINE => {
-            Some("all processes of this machine have as many files open as it allows (fs.file-max)".to_owned())
-        }
+        OF_MACHINE => Some("open file limit of this machine reached (fs.file-max)".to_owned()),
         _ => None,
     }
 }

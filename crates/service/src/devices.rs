@@ -54,7 +54,7 @@ pub(crate) fn start(drain: Drain) {
 
 /// Logs once the reason why the metrics of a device are missing.
 fn unread(reason: &str) {
-    tracing::warn!(reason, "load and memory of the device are not measured");
+    tracing::warn!(reason, "cannot measure load and memory of the device");
 }
 
 /// Returns the accelerators that hold tensors of this process.

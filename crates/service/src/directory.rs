@@ -176,7 +176,7 @@ impl RememberedFile {
             Ok(contents) => Some(contents),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the file cannot be read; its findings are made again");
+                tracing::warn!(path = %self.path.display(), %error, "cannot read stored measurements; measuring again");
                 None
             }
         }
@@ -186,7 +186,7 @@ impl RememberedFile {
     pub fn write(&self, contents: &[u8]) {
         if let Err(error) = replace(&self.path, contents) {
             let error = crate::chain(&error.into());
-            tracing::warn!(error, "a file of findings cannot be written; the next start makes them again");
+            tracing::warn!(error, "cannot store measurements; the next start measures again");
         }
     }
 }

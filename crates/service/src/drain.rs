@@ -89,7 +89,7 @@ impl Drain {
             // An error counts as the end of the input.
             while matches!(input.read(&mut ignored), Ok(read) if read > 0) {}
             if !drain.started() {
-                tracing::info!("the supervisor is gone, draining");
+                tracing::info!("the supervisor exited; draining");
             }
             drain.start();
         };

@@ -181,7 +181,7 @@ fn unopened(error: &NvmlError) -> String {
             "the NVIDIA driver was updated while an earlier version is loaded: restart the machine".to_owned()
         }
         NvmlError::NoPermission => "this user may not use the NVIDIA driver: check /dev/nvidia*".to_owned(),
-        error => format!("the NVIDIA driver does not answer: {error}"),
+        error => format!("the NVIDIA driver does not respond: {error}"),
     }
 }
 

@@ -28,7 +28,7 @@ pub enum ProbeError {
     #[error("--probe needs the admin address of the process: `--admin 127.0.0.1:9100`")]
     NoPort,
     /// There was no connection, or no response in time.
-    #[error("{address} does not answer")]
+    #[error("no response from {address}")]
     Away {
         /// Probed address.
         address: SocketAddr,
@@ -36,7 +36,7 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// The response is not from an admin port.
-    #[error("{address} does not answer as an admin port does")]
+    #[error("{address} is not an admin port")]
     Foreign {
         /// Probed address.
         address: SocketAddr,
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(probe(Probe::Ready, address).await, Ok("ready\n".to_owned()));
         admin.stop().await;
         let error = probe(Probe::Health, address).await.unwrap_err();
-        assert!(error.contains("127.0.0.1") && error.contains("does not answer"), "{error}");
+        assert!(error.contains("no response from 127.0.0.1"), "{error}");
     }
 
     #[test]

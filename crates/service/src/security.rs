@@ -76,7 +76,7 @@ impl SecuritySection {
     pub fn check(&self) -> Result<(), ConfigError> {
         let needs = |key: &Path, other: &Path, missing: &str, because: &str| {
             if is_set(key) && !is_set(other) {
-                let reason = format!("is missing, and {because} is set");
+                let reason = format!("is missing, but {because} is set");
                 return Err(ConfigError::invalid(format!("security.{missing}"), reason));
             }
             Ok(())
@@ -121,7 +121,7 @@ impl SecuritySection {
             ("security.insecure_bind", "is false")
         };
         let reason = format!(
-            "{state}, and {address} can be reached from other machines: require client certificates \
+            "{state}, and {address} can be reached from other machines; require client certificates \
              (security.certificate, security.key, security.client_ca) or tokens (security.tokens), or listen on \
              127.0.0.1, or set security.insecure_bind = true to accept any client"
         );
@@ -137,12 +137,12 @@ impl SecuritySection {
     pub fn check_endpoint(&self, key: &str, endpoint: &str) -> Result<(), ConfigError> {
         for endpoint in endpoint.split(',').map(str::trim) {
             if endpoint.starts_with("https://") && !is_set(&self.ca) {
-                let reason = "is https, which requires security.ca: the authorities that sign server certificates";
+                let reason = "is https, which requires security.ca (CA certificates of the servers)";
                 return Err(ConfigError::invalid(key, reason));
             }
             if is_set(&self.token_file) && is_plain_off_loopback(endpoint) {
                 let reason = format!(
-                    "would send the token of security.token_file unencrypted to {endpoint}: write https:// and set \
+                    "would send the token of security.token_file unencrypted to {endpoint}; use https:// and set \
                      security.ca, or leave security.token_file out"
                 );
                 return Err(ConfigError::invalid(key, reason));
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_missing_key_that_another_key_requires_is_named() {
         let refused = |set: fn(&mut SecuritySection)| with(set).check().unwrap_err().to_string();
-        let missing = |key: &str, because: &str| format!("security.{key}: is missing, and security.{because} is set");
+        let missing = |key: &str, because: &str| format!("security.{key}: is missing, but security.{because} is set");
         assert_eq!(refused(|section| section.certificate = "a".into()), missing("key", "certificate"));
         assert_eq!(refused(|section| section.key = "a".into()), missing("certificate", "key"));
         assert_eq!(refused(|section| section.client_ca = "a".into()), missing("certificate", "client_ca"));

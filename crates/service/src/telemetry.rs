@@ -41,10 +41,10 @@ pub enum TelemetryError {
         source: tracing_subscriber::filter::ParseError,
     },
     /// A log subscriber is installed already.
-    #[error("log lines are collected already")]
+    #[error("a log collector is already installed")]
     TracingInstalled,
     /// A metrics recorder is installed already.
-    #[error("metrics cannot be collected")]
+    #[error("cannot install the metrics recorder")]
     Metrics(#[source] BuildError),
 }
 
@@ -256,10 +256,10 @@ mod tests {
     #[test]
     fn an_endpoint_that_cannot_be_reached_or_would_show_a_secret_is_refused_by_its_key() {
         for (otlp, reason) in [
-            ("https://collector", "telemetry.otlp: is https: "),
-            ("grpc://collector", "telemetry.otlp: must begin with http://"),
-            ("http://user:hunter2@collector", "telemetry.otlp: must hold no user and no password"),
-            ("not an address", "telemetry.otlp: is no address"),
+            ("https://collector", "telemetry.otlp: is https; "),
+            ("grpc://collector", "telemetry.otlp: must start with http://"),
+            ("http://user:hunter2@collector", "telemetry.otlp: must not contain a user or password"),
+            ("not an address", "telemetry.otlp: is not a URL"),
         ] {
             let error = collector(otlp, 1.0).unwrap_err();
             assert!(error.starts_with(reason) && !error.contains("hunter2"), "{error}");

@@ -129,17 +129,17 @@ fn observe<G: Game>(
         return Ok(());
     };
     let Some(layout) = segment.observation_layout() else {
-        return Err(format!("no observations are stored, and no rules of {name} recompute them"));
+        return Err(format!("no observations are stored, and there are no rules of {name} to recompute them"));
     };
     if layout.stack != stack || layout.observation_values() != observation.len() {
         return Err(format!(
-            "observations of {} frames of {} values are stored, and {name} has {stack} of {}",
+            "stored observations have {} frames of {} values, {name} has {stack} of {}",
             layout.stack,
             layout.frame_values,
             observation.len() / stack
         ));
     }
-    segment.observation(step, planes).ok_or_else(|| "the observation of its position is not stored".to_owned())
+    segment.observation(step, planes).ok_or_else(|| "the observation of the position is not stored".to_owned())
 }
 
 /// Returns the position at which a segment starts.
@@ -238,8 +238,8 @@ mod tests {
         let trajectory = Trajectory::of(id, "gym:Outside", &[step], Outcome::Finished).unwrap();
         unrecorded.segment = trajectory.segment(0, 3).unwrap();
         for (sample, expected) in [
-            (recorded(ObservationLayout { stack: 3, ..LAYOUT }, 0, 0), "observations of 3 frames of 2 values"),
-            (recorded(ObservationLayout { frame_values: 4, ..LAYOUT }, 0, 0), "observations of 2 frames of 4 values"),
+            (recorded(ObservationLayout { stack: 3, ..LAYOUT }, 0, 0), "observations have 3 frames of 2 values"),
+            (recorded(ObservationLayout { frame_values: 4, ..LAYOUT }, 0, 0), "observations have 2 frames of 4 values"),
             (unrecorded, "no observations are stored"),
             (recorded(LAYOUT, 0, 3), "not legal at ply 0"),
         ] {

@@ -184,7 +184,7 @@ impl Rows {
         let spec = game.spec();
         let last = self.unroll.unroll_steps;
         if steps.len() <= last && !segment.reaches_end() {
-            return Err(format!("the segment has {} steps of the {} that were drawn", steps.len(), last + 1));
+            return Err(format!("the segment has {} of the {} drawn steps", steps.len(), last + 1));
         }
         let needed = match spec.players {
             Players::One => last,

@@ -21,7 +21,7 @@ pub enum AssemblyError {
         limit_bytes: u64,
     },
     /// The chunk does not start where the previous one ended.
-    #[error("a chunk begins at byte {got}, expected {expected}")]
+    #[error("a chunk starts at byte {got}, expected {expected}")]
     Offset {
         /// Expected offset.
         expected: u64,
@@ -29,7 +29,7 @@ pub enum AssemblyError {
         got: u64,
     },
     /// The chunks hold more bytes than the manifest states.
-    #[error("the chunks hold more than the {size_bytes} bytes of the manifest")]
+    #[error("the chunks exceed the {size_bytes} bytes of the manifest")]
     TooLong {
         /// Size in the manifest.
         size_bytes: u64,

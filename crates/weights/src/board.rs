@@ -50,13 +50,13 @@ pub enum OtherGame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OneBoard {
     /// The model or the game does not allow pooled heads.
-    #[error("only AlphaZero networks of games with an action for each cell can be of several boards")]
+    #[error("only AlphaZero networks of games with an action per cell support several boards")]
     Kind,
     /// The heads are flattened.
-    #[error("its heads are not pooled (network.heads)")]
+    #[error("the heads are not pooled (network.heads)")]
     Heads,
     /// There are attention blocks.
-    #[error("attention blocks learn offsets of one board")]
+    #[error("attention blocks learn the offsets of one board")]
     Attention,
 }
 

@@ -200,9 +200,9 @@ fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missi
         fleet.check().unwrap_err().to_string()
     };
     let tls = refused(|security| (security.certificate, security.key) = ("server.pem".into(), "server.key".into()));
-    assert!(tls.starts_with("security.ca: is missing, and security.certificate is set"), "{tls}");
+    assert!(tls.starts_with("security.ca: is missing, but needed with security.certificate"), "{tls}");
     let tokens = refused(|security| security.tokens = "tokens".into());
-    assert!(tokens.starts_with("security.token_file: is missing, and security.tokens is set"), "{tokens}");
+    assert!(tokens.starts_with("security.token_file: is missing, but needed with security.tokens"), "{tokens}");
 }
 
 /// A key as listed on the page.

@@ -75,10 +75,10 @@ impl Accelerators {
 /// Returns the reason why a GPU or driver is too old, with the required version.
 fn too_old(gpu: &Gpu) -> Option<String> {
     if let Some(capability) = gpu.compute_capability.filter(|&capability| capability < CAPABILITY_MIN) {
-        return Some(format!("its compute capability is {capability}, and libtorch needs {CAPABILITY_MIN}"));
+        return Some(format!("compute capability is {capability}, but libtorch needs {CAPABILITY_MIN}"));
     }
     let driver = gpu.driver_major().filter(|&major| major < DRIVER_MAJOR_MIN)?;
-    Some(format!("its driver has version {driver}, and CUDA 13 needs {DRIVER_MAJOR_MIN}: update the NVIDIA driver"))
+    Some(format!("driver has version {driver}, but CUDA 13 needs {DRIVER_MAJOR_MIN}; update the NVIDIA driver"))
 }
 
 #[cfg(test)]
@@ -112,9 +112,9 @@ mod tests {
     fn gpus_and_drivers_that_are_too_old_are_refused_with_what_is_needed() {
         let gpus = [gpu(0, (6, 0), "580.82.07"), gpu(1, (7, 5), "580.82.07"), gpu(2, (9, 0), "570.10")];
         let refused = refusals(&Accelerators::listed(&gpus, None));
-        assert_eq!(refused[0].as_deref(), Some("its compute capability is 6.0, and libtorch needs 7.5"));
+        assert_eq!(refused[0].as_deref(), Some("compute capability is 6.0, but libtorch needs 7.5"));
         assert_eq!(refused[1], None);
-        let driver = "its driver has version 570, and CUDA 13 needs 580: update the NVIDIA driver";
+        let driver = "driver has version 570, but CUDA 13 needs 580; update the NVIDIA driver";
         assert_eq!(refused[2].as_deref(), Some(driver));
     }
 

@@ -79,7 +79,7 @@ fn each_of_several_learners_has_a_gpu_of_its_own_and_actors_have_the_rest_while_
             let Placement { learners: of_learners, actors, lines, .. } = placed(gpus, learners);
             let what = format!("{gpus} GPUs, {learners} learners: {of_learners:?}, {actors:?}, {lines:?}");
             assert_eq!(of_learners.len(), learners, "{what}");
-            let shared = lines.iter().filter(|line| line.contains("sum with Gloo")).count();
+            let shared = lines.iter().filter(|line| line.contains("reduce with Gloo")).count();
             if gpus == 0 {
                 assert!(of_learners.iter().chain(&actors).all(|&place| place == Place::Configured), "{what}");
                 assert_eq!(shared, 0, "{what}");
@@ -103,7 +103,7 @@ fn a_mac_has_one_actor_beside_its_learner_and_both_choose_by_themselves() {
     assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Configured, &[Place::Configured][..]));
     assert_eq!((placement.actor_threads, placement.accelerator_games), (9, 683));
     let lines = placement.lines().join("\n");
-    assert!(lines.contains("learner: mps, or the CPU if that measures faster"), "{lines}");
+    assert!(lines.contains("learner: mps, or the CPU if faster"), "{lines}");
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn games_are_limited_by_the_memory_that_the_actors_share() {
 
 #[test]
 fn a_gpu_that_cannot_be_used_is_left_out_with_a_line() {
-    let machine = without(machine(3, 16), 0, "its compute capability is 6.0, and libtorch needs 7.5");
+    let machine = without(machine(3, 16), 0, "compute capability is 6.0, but libtorch needs 7.5");
     let placement = placed(&machine);
     assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Gpu(1), &[Place::Gpu(2)][..]));
-    let line = "GPU 0 (NVIDIA H100) is not used: its compute capability is 6.0, and libtorch needs 7.5";
+    let line = "GPU 0 (NVIDIA H100) is not used: compute capability is 6.0, but libtorch needs 7.5";
     assert_eq!(placement.lines()[0], line);
     assert_eq!(placement.environment(Place::Gpu(1)).last().unwrap().1, "GPU-1");
 }
@@ -223,8 +223,8 @@ fn the_lines_describe_each_process() {
     assert_eq!(
         lines,
         [
-            "learner: GPU 0 (NVIDIA H100), or the CPU if that measures faster",
-            "actor-0: GPU 1 (NVIDIA H100), or the CPU if that measures faster; 12 thread(s) of 512 games where the \
+            "learner: GPU 0 (NVIDIA H100), or the CPU if faster",
+            "actor-0: GPU 1 (NVIDIA H100), or the CPU if faster; 12 thread(s) of 512 games if the \
              accelerator evaluates",
             "arena: cpu",
         ]

@@ -113,7 +113,7 @@ fn a_new_run_is_checked_without_a_folder_or_a_machine() {
     let error = check(&["learner.learning_rate=-1"]).unwrap_err().to_string();
     assert!(error.starts_with("learner.learning_rate"), "{error}");
     let error = check(&["replay.actions_max=8"]).unwrap_err().to_string();
-    assert!(error.starts_with("replay.actions_max: is 8, and tic_tac_toe has 9 actions: 9 and above work"), "{error}");
+    assert!(error.starts_with("replay.actions_max: is 8, but tic_tac_toe has 9 actions; set at least 9"), "{error}");
     assert_eq!(std::fs::read_dir(runs.folder.path()).unwrap().count(), 0);
 }
 
@@ -248,7 +248,7 @@ fn boards_without_an_actor_or_with_flattened_heads_are_refused_by_their_key() {
     for (error, key, reason) in [
         (refused(&["hex-4"], |args| args.actors = Some(1)), "--actors", "2 boards"),
         (refused(&["hex-4"], |args| args.sets.clear()), "network.heads", "pooled"),
-        (refused(&["hex-5"], |_| {}), "run.boards", "again"),
+        (refused(&["hex-5"], |_| {}), "run.boards", "twice"),
         (refused(&["go-5"], |_| {}), "run.boards", "another game"),
     ] {
         assert!(error.starts_with(key) && error.contains(reason), "{error}");
@@ -269,7 +269,7 @@ fn a_run_keeps_its_boards_and_their_replay_servers_and_may_get_others() {
     let more = boards(&runs, &["hex-4", "hex-7"], |_| {}).unwrap();
     assert_eq!((more.boards[0].replay[0], more.boards[1].replay[0]), (Some(address), None));
     let error = boards(&runs, &["hex-7"], |_| {}).unwrap_err();
-    assert!(error.starts_with("run.boards: run first learns hex-4 too"), "{error}");
+    assert!(error.starts_with("run.boards: run first also learns hex-4"), "{error}");
 }
 
 #[test]

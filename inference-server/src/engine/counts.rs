@@ -69,15 +69,11 @@ impl Counts {
         let why = match full.max(delay).max(idle) {
             most if most == full => format!("{:.0} % were dispatched full: requests exceed one batch", share(full)),
             most if most == idle => format!(
-                "{:.0} % were dispatched because an evaluator was free, with requests of {mean_request:.1} positions: more \
-                 requests at once, or larger ones, make larger batches; inference.queue_delay_us makes a free evaluator \
-                 wait for them",
+                "{:.0} % were dispatched because an evaluator was idle, with requests of {mean_request:.1} positions; \
+                 more concurrent or larger requests, or a higher inference.queue_delay_us, make larger batches",
                 share(idle)
             ),
-            _ => format!(
-                "{:.0} % were dispatched because a request had waited for inference.queue_delay_us",
-                share(delay)
-            ),
+            _ => format!("{:.0} % were dispatched after the delay inference.queue_delay_us", share(delay)),
         };
         format!("batches hold {mean:.1} of {batch_max} positions on average; {why}")
     }
@@ -114,7 +110,7 @@ mod tests {
             explained(&[(64, Reason::Full); 3])
                 .contains("hold 64.0 of 64 positions on average; 100 % were dispatched full")
         );
-        assert!(explained(&[(2, Reason::Idle); 3]).contains("an evaluator was free, with requests of 2.0 positions"));
+        assert!(explained(&[(2, Reason::Idle); 3]).contains("an evaluator was idle, with requests of 2.0 positions"));
         assert!(explained(&[(2, Reason::Delay); 3]).contains("inference.queue_delay_us"));
     }
 }

@@ -77,7 +77,7 @@ impl EvaluateStream {
                     () = drain.cancelled() => return Err(Rejection::Draining.into()),
                 };
                 fits(&hello, &model)?;
-                tracing::info!(client = hello.name, "a client requests evaluations");
+                tracing::info!(client = hello.name, "evaluation stream opened");
                 let Model { newest, positions_max, .. } = model;
                 let welcome = Welcome { version: newest, positions_max, requests_max: self.requests_max };
                 self.order.welcomed(welcome);

@@ -19,9 +19,9 @@ const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 /// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for text that is not a
 /// version, `UNAVAILABLE` before the first weights.
 pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result<(Model, Option<u64>), Status> {
-    let model = model.ok_or_else(|| Status::unavailable("there are no weights yet"))?;
+    let model = model.ok_or_else(|| Status::unavailable("no weights yet"))?;
     if name != model.game {
-        let problem = format!("there is no model {}; this server has `{}`", quoted(name), model.game);
+        let problem = format!("unknown model {}; this server has `{}`", quoted(name), model.game);
         return Err(Status::not_found(problem));
     }
     if version.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result
     })?;
     if !model.versions.contains(&number) {
         let problem =
-            format!("version {number} of `{}` is not here; resident are {}", model.game, listed(&model.versions));
+            format!("version {number} of `{}` is not loaded; loaded versions: {}", model.game, listed(&model.versions));
         return Err(Status::not_found(problem));
     }
     Ok((model, Some(number)))
@@ -48,7 +48,7 @@ fn listed(versions: &[u64]) -> String {
     let shown = newest.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     match versions.len() - newest.len() {
         0 => shown,
-        more => format!("{shown} and {more} older ones"),
+        more => format!("{shown} and {more} older versions"),
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
         assert!(status.message().len() < 512, "{} bytes", status.message().len());
         let many = Model { versions: (0..100_000).collect(), ..model() };
         let status = resolve(Some(many), "connect_four", "100000").unwrap_err();
-        assert!(status.message().contains("99999 and 99992 older ones"), "{}", status.message());
+        assert!(status.message().contains("99999 and 99992 older versions"), "{}", status.message());
     }
 
     #[test]

@@ -71,11 +71,11 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
     }
     for (index, input) in request.inputs.iter().enumerate() {
         if Input::ALL.iter().all(|known| known.name() != input.name) {
-            let reason = format!("{} is not an input: these are `observations` and `legal`", quoted(&input.name));
+            let reason = format!("{} is not an input; inputs are `observations` and `legal`", quoted(&input.name));
             return Err(invalid(format!("inputs[{index}].name"), reason));
         }
         if request.inputs[..index].iter().any(|before| before.name == input.name) {
-            return Err(invalid(&input.name, "comes twice"));
+            return Err(invalid(&input.name, "is given twice"));
         }
         refuse_shared_memory(&input.name, &input.parameters)?;
     }
@@ -84,7 +84,7 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
         return Ok(Form::Typed);
     }
     if let Some(typed) = request.inputs.iter().find(|input| input.contents.is_some()) {
-        return Err(invalid(&typed.name, "has contents beside raw_input_contents"));
+        return Err(invalid(&typed.name, "has contents in addition to raw_input_contents"));
     }
     if raw != inputs {
         return Err(invalid("raw_input_contents", format!("has {raw} entries for {inputs} inputs")));
@@ -120,7 +120,7 @@ fn tensor<'a>(
     let positions = usize::try_from(positions)
         .ok()
         .filter(|&positions| positions > 0)
-        .ok_or_else(|| wrong_shape(format!("begins with {positions}, a batch has at least one position")))?;
+        .ok_or_else(|| wrong_shape(format!("starts with {positions}, a batch has at least one position")))?;
     if let Some(reason) = too_many(positions) {
         return Err(wrong_shape(format!("has {positions} positions, {reason}")));
     }
@@ -135,7 +135,7 @@ fn tensor<'a>(
             let bytes = request.raw_input_contents.get(index).ok_or_else(neither)?;
             let expected = expected * bytes_of(datatype);
             if bytes.len() != expected {
-                let reason = format!("has {} bytes of {}, its shape takes {expected}", bytes.len(), name_of(datatype));
+                let reason = format!("has {} bytes of {}, the shape needs {expected}", bytes.len(), name_of(datatype));
                 return Err(invalid(format!("{name}.raw_input_contents"), reason));
             }
             Elements::Raw(datatype, bytes)
@@ -158,13 +158,13 @@ fn typed<'a>(
         DataType::TypeFp32 => (Elements::Floats(floats), "fp32_contents", floats.len()),
         DataType::TypeUint8 => (Elements::Unsigned(numbers), "uint_contents", numbers.len()),
         DataType::TypeBool => (Elements::Flags(flags), "bool_contents", flags.len()),
-        _ => return Err(wrong(format!("{} comes in raw_input_contents only", name_of(datatype)))),
+        _ => return Err(wrong(format!("{} is accepted in raw_input_contents only", name_of(datatype)))),
     };
     if got != held(contents) {
-        return Err(wrong(format!("holds other lists than {list}, which is that of {}", name_of(datatype))));
+        return Err(wrong(format!("has lists other than {list}, the list for {}", name_of(datatype))));
     }
     if got != expected {
-        let reason = format!("has {got} elements, its shape takes {expected}");
+        let reason = format!("has {got} elements, the shape needs {expected}");
         return Err(invalid(format!("{name}.contents.{list}"), reason));
     }
     Ok(elements)
@@ -246,11 +246,11 @@ fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Inva
     for (index, InferRequestedOutputTensor { name, parameters }) in requested.iter().enumerate() {
         let output = Output::ALL.into_iter().find(|output| output.name() == name).ok_or_else(|| {
             let known = Output::ALL.map(|output| format!("`{}`", output.name())).join(", ");
-            invalid(format!("outputs[{index}].name"), format!("{} is not an output: these are {known}", quoted(name)))
+            invalid(format!("outputs[{index}].name"), format!("{} is not an output; outputs are {known}", quoted(name)))
         })?;
         refuse_shared_memory(name, parameters)?;
         if parameters.contains_key("classification") {
-            return Err(invalid(name, "cannot come as classes: there is no such extension here"));
+            return Err(invalid(name, "cannot be returned as classes; the extension is not supported"));
         }
         if outputs.contains(&output) {
             return Err(invalid(name, "is requested twice"));
@@ -266,7 +266,7 @@ type Parameters = std::collections::HashMap<String, InferParameter>;
 /// written.
 fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Invalid> {
     if parameters.contains_key("shared_memory_region") {
-        return Err(invalid(tensor, "is in shared memory: there is no such extension here"));
+        return Err(invalid(tensor, "is in shared memory; the extension is not supported"));
     }
     Ok(())
 }

@@ -246,7 +246,7 @@ fn a_run_whose_checkpoints_are_all_damaged_does_not_start_from_nothing() {
     flip_a_byte(&run, 1);
     for _ in 0..2 {
         let error = run.checkpoints.newest().unwrap_err().to_string();
-        assert!(error.contains("every checkpoint") && error.contains("move the folder away"), "{error}");
+        assert!(error.contains("every checkpoint") && error.contains("move the directory away"), "{error}");
     }
 }
 
@@ -295,7 +295,7 @@ fn a_run_continues_from_an_earlier_checkpoint_once_the_later_ones_are_set_aside(
     assert_eq!(run.checkpoints.undo_after(10).unwrap(), ["undone-0002-step-000000020"]);
     assert!(run.checkpoints.undo_after(10).unwrap().is_empty());
     let error = run.checkpoints.undo_after(15).unwrap_err().to_string();
-    assert!(error.starts_with("no checkpoint of training step 15") && error.ends_with("existing ones: 10"), "{error}");
+    assert!(error.starts_with("no checkpoint of training step 15") && error.ends_with("existing steps: 10"), "{error}");
 }
 
 #[test]

@@ -47,14 +47,14 @@ pub(super) fn of(config: &Config, game: &GameKind) -> Result<Vec<Board>, ConfigE
         security.check_endpoint("learner.boards", replay)?;
         let kind: GameKind = parsed(key, name)?;
         if !names.insert(kind.to_string()) {
-            let reason = format!("names {kind} again: a run has each board once, that of run.game, {own}, included");
+            let reason = format!("lists {kind} twice; a run has each board once, including run.game ({own})");
             return Err(ConfigError::invalid(key, reason));
         }
         let architecture = architecture(config, (key, &kind), &game.rules())?;
         boards.push(Board { game: kind, replay: parsed("learner.boards", replay)?, architecture });
     }
     if !of_run.is_empty() && of_run.iter().ne(learner.boards.iter().map(|board| &board.game)) {
-        let reason = format!("must name the replay servers of each board of run.boards, in its order: {of_run:?}");
+        let reason = format!("must list the replay servers of each board in the order of run.boards: {of_run:?}");
         return Err(ConfigError::invalid("learner.boards", reason));
     }
     Ok(boards)
@@ -71,15 +71,15 @@ fn architecture(config: &Config, (key, kind): (&str, &GameKind), own: &AnyGame) 
 fn refused((key, kind): (&str, &GameKind), error: &OtherGame) -> ConfigError {
     match error {
         OtherGame::Name { weights, .. } => {
-            ConfigError::invalid(key, format!("{kind} is a board of another game than run.game, {weights}"))
+            ConfigError::invalid(key, format!("{kind} is a board of another game than run.game ({weights})"))
         }
         OtherGame::Board { reason: OneBoard::Kind, .. } => ConfigError::invalid(key, error),
         OtherGame::Board { reason: OneBoard::Heads, .. } => {
-            let reason = format!("`flattened` heads are of one board, and {key} names {kind} too: set it to `pooled`");
+            let reason = format!("`flattened` heads support one board, but {key} lists {kind}; set it to `pooled`");
             ConfigError::invalid("network.heads", reason)
         }
         OtherGame::Board { reason: OneBoard::Attention, .. } => {
-            let reason = format!("attention blocks are of one board, and {key} names {kind} too: set it to 0");
+            let reason = format!("attention blocks support one board, but {key} lists {kind}; set it to 0");
             ConfigError::invalid("network.attention", reason)
         }
         OtherGame::Shape { .. } => ConfigError::invalid(key, error),
@@ -96,8 +96,7 @@ pub(super) fn weights(learner: &LearnerSection) -> Result<Vec<f64>, ConfigError>
         return Ok(vec![1.0; count]);
     }
     if weights.len() != count {
-        let reason =
-            format!("has {} numbers, and the run {count} boards, of which run.game is the first", weights.len());
+        let reason = format!("has {} numbers for {count} boards, of which run.game is the first", weights.len());
         return Err(ConfigError::invalid(key, reason));
     }
     weights.iter().map(|&weight| ConfigError::within(key, weight, 1e-3..=1e3)).collect()
@@ -146,9 +145,9 @@ mod tests {
     fn boards_that_one_network_cannot_learn_together_are_refused_by_their_key() {
         let refused = |boards: &[&str], set: fn(&mut Config)| settings(boards, set).map(drop).unwrap_err();
         for (error, key, reason) in [
-            (refused(&["hex-5"], |_| {}), "learner.boards", "names hex-5 again"),
-            (refused(&["hex-4", "hex-4"], |_| {}), "learner.boards", "names hex-4 again"),
-            (refused(&["go-5"], |_| {}), "learner.boards", "another game than run.game, hex-5"),
+            (refused(&["hex-5"], |_| {}), "learner.boards", "lists hex-5 twice"),
+            (refused(&["hex-4", "hex-4"], |_| {}), "learner.boards", "lists hex-4 twice"),
+            (refused(&["go-5"], |_| {}), "learner.boards", "another game than run.game (hex-5)"),
             (refused(&["hex-40"], |_| {}), "learner.boards", "hex-40"),
             (refused(&["hex-4"], |config| config.network.heads = HeadKind::Flattened), "network.heads", "pooled"),
             (refused(&["hex-4"], |config| config.network.attention = 1), "network.attention", "set it to 0"),
@@ -157,7 +156,7 @@ mod tests {
                 "learner.boards",
                 "hex-7",
             ),
-            (refused(&["hex-5"], |config| config.run.boards = vec!["hex-5".into()]), "run.boards", "names hex-5 again"),
+            (refused(&["hex-5"], |config| config.run.boards = vec!["hex-5".into()]), "run.boards", "lists hex-5 twice"),
             (
                 refused(&["hex-4"], |config| config.learner.boards[0].replay = "hex".into()),
                 "learner.boards",

@@ -23,21 +23,21 @@ pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> 
         parsed::<Endpoints>("learner.group", endpoint)?;
     }
     if learners.len() > LEARNERS_MAX {
-        let reason = format!("names {} learners, at most {LEARNERS_MAX} train together", learners.len());
+        let reason = format!("lists {} learners, the limit is {LEARNERS_MAX}", learners.len());
         return Err(ConfigError::invalid("learner.group", reason));
     }
     if learners.iter().collect::<BTreeSet<_>>().len() < learners.len() {
-        return Err(ConfigError::invalid("learner.group", "names a learner twice"));
+        return Err(ConfigError::invalid("learner.group", "lists a learner twice"));
     }
     ConfigError::within("learner.index", *index, 0..=learners.len() - 1)?;
     if *simulated_step_us > 0 {
-        let reason = "simulated steps have no gradient that learners could share: leave learner.group out";
+        let reason = "simulated steps have no gradients to share; leave learner.group out";
         return Err(ConfigError::invalid("learner.simulated_step_us", reason));
     }
     if let Some(endpoint) = learners.iter().find(|endpoint| !group_trusted && is_off_loopback(endpoint)) {
         let reason = format!(
-            "is false, and gradients would pass to {endpoint} without encryption and credentials: set it to true if \
-             nobody else reaches the network between the learners of learner.group"
+            "is false, and gradients would be sent to {endpoint} unencrypted and without credentials; set it to true \
+             if the network between the learners is private"
         );
         return Err(ConfigError::invalid("learner.group_trusted", reason));
     }
@@ -69,7 +69,7 @@ mod tests {
             (of("", |section| section.index = 1), "learner.index", "from 0 to 0"),
             (of("127.0.0.1:7002", |_| {}), "learner.group", "http://host:port"),
             (of("http://a:1,http://a:1", |_| {}), "learner.group", "twice"),
-            (of(&many.join(","), |_| {}), "learner.group", "at most 64"),
+            (of(&many.join(","), |_| {}), "learner.group", "the limit is 64"),
             (of(two, |section| section.group_timeout_seconds = 0.0), "learner.group_timeout_seconds", "0.1"),
             (of(two, |section| section.simulated_step_us = 5), "learner.simulated_step_us", "learner.group"),
             (of("http://127.0.0.1:1,http://10.0.0.1:1", |_| {}), "learner.group_trusted", "10.0.0.1"),

@@ -123,12 +123,12 @@ impl NetworkSection {
     pub(super) fn check_attention_and_norm(&self) -> Result<(), ConfigError> {
         let ([channels, _], heads) = (self.size(), self.attention_heads);
         if self.attention > 0 && !channels.is_multiple_of(heads) {
-            let reason = format!("{heads} does not divide {channels}, the channels");
+            let reason = format!("{heads} heads do not divide {channels} channels");
             return Err(ConfigError::invalid("network.attention_heads", reason));
         }
         let multiple = if self.design().block == BlockKind::Bottleneck { 2 * GROUP_CHANNELS } else { GROUP_CHANNELS };
         if self.norm == NormKind::Group && !channels.is_multiple_of(multiple) {
-            let reason = format!("`group` needs a multiple of {multiple} channels, and not {channels}");
+            let reason = format!("`group` needs a multiple of {multiple} channels, got {channels}");
             return Err(ConfigError::invalid("network.norm", reason));
         }
         Ok(())
@@ -150,8 +150,8 @@ impl NetworkSection {
         match is_set.into_iter().find(|(_, is_set, _)| *is_set) {
             Some((key, _, value)) => {
                 let reason = format!(
-                    "`{value}` is of networks of alphazero in games scored by their outcome, and that of {game} is \
-                     another: leave it out"
+                    "`{value}` needs an alphazero network in a game scored by outcome, unlike the network of {game}; \
+                     leave it out"
                 );
                 Err(ConfigError::invalid(key, reason))
             }
@@ -169,7 +169,7 @@ impl NetworkSection {
             return Ok(());
         }
         let reason = format!(
-            "`pooled` needs an action of each cell, and {} has {} actions on {height}x{width} cells: leave it out",
+            "`pooled` needs an action per cell, but {} has {} actions on {height}x{width} cells; leave it out",
             spec.name, spec.actions
         );
         Err(ConfigError::invalid("network.heads", reason))
@@ -277,7 +277,7 @@ mod tests {
         let refused = |network| answered(network).map(drop).unwrap_err();
         assert!(read(r#"{"norm": "instance"}"#).unwrap_err().contains("expected one of `batch`, `layer`, `group`"));
         for (network, key, reason) in [
-            (NetworkSection { attention_heads: 5, ..network.clone() }, "network.attention_heads", "does not divide 64"),
+            (NetworkSection { attention_heads: 5, ..network.clone() }, "network.attention_heads", "do not divide 64"),
             (NetworkSection { attention_heads: 0, ..network.clone() }, "network.attention_heads", "from 1 to 2048"),
             (NetworkSection { attention: 257, ..network.clone() }, "network.attention", "from 0 to 256"),
             (NetworkSection { attention: 0, ..network.clone() }, "network.blocks", "from 1 to 256"),

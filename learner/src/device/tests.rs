@@ -178,5 +178,5 @@ fn a_named_device_that_cannot_be_used_is_an_error_that_names_the_key() {
     // No machine has a thousand devices.
     config.learner.device = DevicePreference::Cuda(1000);
     let error = choose(&config.settings().unwrap(), &architecture()).unwrap_err().to_string();
-    assert!(error.starts_with("learner.device: the device cuda:1000 cannot be used: "), "{error}");
+    assert!(error.starts_with("learner.device: cannot use device cuda:1000: "), "{error}");
 }

@@ -150,7 +150,7 @@ impl<A: Ask> Driver<A> {
                 () = drain.wait() => return,
                 Some(done) = self.work.join_next() => match done {
                     Ok(done) => self.done(done),
-                    Err(error) => tracing::error!("a task of the group failed: {error}"),
+                    Err(error) => tracing::error!("group task failed: {error}"),
                 },
                 command = commands.recv() => match command {
                     Some(Form { candidate, formed }) => {
@@ -201,7 +201,7 @@ impl<A: Ask> Driver<A> {
                 }
             }
             Done::Served(Err(error)) => {
-                tracing::error!("no group can be formed, another try follows: {error}");
+                tracing::error!("cannot form a group; retrying: {error}");
             }
         }
     }
@@ -216,7 +216,7 @@ impl<A: Ask> Driver<A> {
             self.late = if is_late { (self.late + 1).min(LOOK_DOUBLINGS) } else { 0 };
             match self.membership.choose(now(), &looks) {
                 Choice::Ask(index) => self.ask(index),
-                Choice::Call => tracing::info!("calling the roll of a group of learners"),
+                Choice::Call => tracing::info!("collecting the members of a group"),
                 Choice::Wait => {}
             }
             return;
@@ -240,10 +240,10 @@ impl<A: Ask> Driver<A> {
             let Some(answered) = look.as_ref().ok().map(|look| look.index).filter(|answered| answered != index) else {
                 continue;
             };
-            let endpoint = |index: usize| self.endpoints.get(index).map_or("no learner of the list", String::as_str);
+            let endpoint = |index: usize| self.endpoints.get(index).map_or("no learner in the list", String::as_str);
             let text = format!(
-                "{} is learner {index} of the list and answers as learner {answered}, which is {}: set learner.index of \
-                 each learner to the place of its own address in learner.group",
+                "{} is learner {index} in learner.group but has learner.index = {answered}, which is {}; set \
+                 learner.index of each learner to the position of the learner's address in learner.group",
                 endpoint(*index),
                 endpoint(answered)
             );
@@ -267,14 +267,14 @@ impl<A: Ask> Driver<A> {
             Ok(roster) => (Some(roster), None),
             Err(PeerError::Refused { reason }) => (None, Some(reason)),
             Err(away) => {
-                tracing::debug!("learner {index} gives no place: {away}");
+                tracing::debug!("learner {index} offers no place: {away}");
                 (None, None)
             }
         };
         let is_member = self.membership.answered(roster.clone());
         match (roster, reason) {
             (Some(roster), _) if is_member => self.became_member(roster),
-            (_, Some(reason)) => self.form(Err(format!("learner {index} refuses this one: {reason}"))),
+            (_, Some(reason)) => self.form(Err(format!("learner {index} rejects this learner: {reason}"))),
             _ => {}
         }
     }

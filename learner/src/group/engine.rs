@@ -95,7 +95,7 @@ impl Engine for WithNccl {
             Err(error) => {
                 let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
                 if failed == JOINS_MAX && self.kind == CollectiveKind::Auto {
-                    tracing::warn!("{failed} groups of NCCL were not formed: this learner sums with Gloo from now on");
+                    tracing::warn!("{failed} NCCL groups were not formed; this learner switches to Gloo");
                 }
                 Err(error)
             }
@@ -104,7 +104,7 @@ impl Engine for WithNccl {
 
     fn check(&self) -> anyhow::Result<()> {
         let is_needed = self.kind == CollectiveKind::Nccl && self.has_given_up();
-        anyhow::ensure!(!is_needed, "`nccl` is configured, and {JOINS_MAX} groups of it were not formed");
+        anyhow::ensure!(!is_needed, "`nccl` is configured, but {JOINS_MAX} NCCL groups were not formed");
         Ok(())
     }
 }
@@ -180,7 +180,7 @@ impl collective::gloo::Addresses for Addresses {
         let got = match &self.at {
             At::Own(exchange) => {
                 let get = async { tokio::time::timeout(timeout, exchange.get(self.secret, key)).await };
-                let late = |_| format!("no address of {key} arrives in {} s", timeout.as_secs_f32());
+                let late = |_| format!("no address of {key} within {} s", timeout.as_secs_f32());
                 self.runtime.block_on(get).map_err(late)?.map_err(|error| error.to_string())
             }
             At::Peer(peer) => {

@@ -22,7 +22,7 @@ pub(crate) fn choose(members: impl Iterator<Item = (usize, Option<Gpu>)>) -> (Li
             return (Library::Gloo, Some(format!("learner {index} has no GPU that NCCL can use")));
         };
         if let Some(other) = seen.insert(gpu, index) {
-            let reason = format!("learners {other} and {index} share a GPU, and NCCL takes one learner on each");
+            let reason = format!("learners {other} and {index} share a GPU, and NCCL needs a separate GPU for each");
             return (Library::Gloo, Some(reason));
         }
     }

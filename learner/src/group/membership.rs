@@ -180,8 +180,8 @@ impl Membership {
             return Asked::Refused(Refusal::Different(reason));
         }
         if fingerprint != Some(candidate.fingerprint) {
-            let reason = "the network, the settings of training or the number of learners differ from those of the \
-                          group: learners of a group have one run file";
+            let reason = "the network, the training settings or the number of learners differ from the group; use the \
+                          same run file for all learners of a group";
             return Asked::Refused(Refusal::Different(reason.to_owned()));
         }
         if self.kind == CollectiveKind::Nccl {

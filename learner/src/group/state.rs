@@ -28,18 +28,19 @@ pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
 
 /// Reads what [`encode`] wrote.
 pub(crate) fn decode(bytes: &[u8]) -> anyhow::Result<Checkpoint> {
-    let (length, rest) = bytes.split_first_chunk().context("the state is cut")?;
+    let (length, rest) = bytes.split_first_chunk().context("the state is truncated")?;
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
     ensure!(length <= HEADER_BYTES_MAX && length <= rest.len(), "the state has a header of {length} bytes");
     let (header, mut rest) = rest.split_at(length);
     let Header { progress, files } = serde_json::from_slice(header).context("read the header of the state")?;
     let mut read = Vec::new();
     for (name, length) in files {
-        let (file, after) = rest.split_at_checked(length).with_context(|| format!("the state is cut in {name}"))?;
+        let (file, after) =
+            rest.split_at_checked(length).with_context(|| format!("the state is truncated in {name}"))?;
         read.push((name, file.to_vec()));
         rest = after;
     }
-    ensure!(rest.is_empty(), "the state has {} bytes after its end", rest.len());
+    ensure!(rest.is_empty(), "the state has {} bytes after the end", rest.len());
     Ok(Checkpoint { progress, files: read })
 }
 

@@ -112,19 +112,19 @@ impl Service<Uri> for Connector {
 }
 
 fn no_authorities(Rejection { endpoint, .. }: &Rejection) -> String {
-    format!("{endpoint}: security.ca, the authorities that sign server certificates, is not set")
+    format!("{endpoint}: security.ca (CA certificates of the servers) is not set")
 }
 
 /// Describes a rejected certificate for an operator; `None` for any other fault.
 fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
     let because = match error.get_ref()?.downcast_ref::<TlsError>()? {
-        TlsError::InvalidCertificate(fault) => format!("its certificate is rejected: {}", certificate_fault(fault)),
+        TlsError::InvalidCertificate(fault) => format!("server certificate rejected: {}", certificate_fault(fault)),
         // Sent by a server with `client_ca`.
         TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it requires a client certificate: set security.client_certificate and security.client_key".to_owned()
+            "client certificate required; set security.client_certificate and security.client_key".to_owned()
         }
         TlsError::AlertReceived(AlertDescription::CertificateExpired) => {
-            "it rejects the certificate of this client: expired".to_owned()
+            "the server rejected the client certificate: expired".to_owned()
         }
         TlsError::AlertReceived(
             alert @ (AlertDescription::BadCertificate
@@ -134,8 +134,8 @@ fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
             | AlertDescription::DecryptError),
-        ) => format!("it rejects the certificate of this client ({alert:?})"),
-        TlsError::InvalidMessage(_) => "it does not answer with TLS; is it an http endpoint?".to_owned(),
+        ) => format!("the server rejected the client certificate ({alert:?})"),
+        TlsError::InvalidMessage(_) => "the server does not speak TLS; is it an http endpoint?".to_owned(),
         _ => return None,
     };
     Some(format!("{endpoint}: {because}"))
@@ -143,11 +143,11 @@ fn rejected(endpoint: &str, error: &io::Error) -> Option<String> {
 
 fn certificate_fault(fault: &CertificateError) -> String {
     match fault {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not valid yet".to_owned(),
         // `BadSignature`: the issuer has the name of a trusted authority, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "it is not signed by an authority in security.ca".to_owned()
+            "not signed by a CA in security.ca".to_owned()
         }
         other => other.to_string(),
     }

@@ -8,13 +8,13 @@ use tonic::transport::Uri;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
     /// The text is not the address of a server.
-    #[error("`{endpoint}` is not an endpoint, write it as `http://host:port` or `https://host:port`")]
+    #[error("`{endpoint}` is not an endpoint; expected `http://host:port` or `https://host:port`")]
     Malformed {
         /// The text as configured.
         endpoint: String,
     },
     /// `http` off loopback in a process with a token: every call would send the token unencrypted.
-    #[error("`{endpoint}` would be sent the token of security.token_file unencrypted: write https://")]
+    #[error("the token of security.token_file would be sent unencrypted to `{endpoint}`; use https://")]
     UnencryptedToken {
         /// The text as configured.
         endpoint: String,

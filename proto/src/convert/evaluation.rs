@@ -153,7 +153,7 @@ pub(crate) fn request_from_wire(
             // One extreme value could make the network return NaN, and fail a batch shared with other clients.
             if let Some(wrong) = floats.as_chunks().0.iter().position(is_wrong) {
                 let field = format!("request.floats[{}]", wrong / shape.len());
-                return Err(invalid(field, "has a number that is not from 0 to 1"));
+                return Err(invalid(field, "has a value outside 0 to 1"));
             }
         }
     }
@@ -164,7 +164,7 @@ pub(crate) fn request_from_wire(
         };
         let action = last * 8 + bits[last].ilog2() as usize;
         if action >= actions {
-            return Err(invalid(field(), format!("{action} is legal, actions are below {actions}")));
+            return Err(invalid(field(), format!("{action} is not below {actions}")));
         }
     }
     let timeout = (timeout_us > 0).then(|| Duration::from_micros(timeout_us));
@@ -271,7 +271,7 @@ pub(crate) fn predictions_from_wire(message: &v1::Predictions, batch: &Batch) ->
 /// Normalises values that are nearly probabilities.
 fn normalise(probabilities: &mut [f32]) -> Result<(), String> {
     if let Some(wrong) = probabilities.iter().find(|p| !(0.0..=1.0).contains(*p)) {
-        return Err(format!("holds {wrong}, which is no probability"));
+        return Err(format!("has {wrong}, which is not a probability"));
     }
     let sum: f32 = probabilities.iter().sum();
     if (sum - 1.0).abs() > SUM_TOLERANCE {
@@ -294,7 +294,7 @@ pub(crate) fn rejection_from_wire(message: v1::Rejection) -> Result<(u64, Reject
     let v1::Rejection { id, reason, message, retry_after_us } = message;
     let reason = match RejectReason::try_from(reason) {
         Ok(RejectReason::Unspecified) | Err(_) => {
-            return Err(invalid("rejection.reason", format!("{reason} is not known")));
+            return Err(invalid("rejection.reason", format!("{reason} is unknown")));
         }
         Ok(reason) => reason,
     };

@@ -35,10 +35,10 @@ pub(crate) fn checked_ready(ready: v1::Ready) -> Result<v1::Ready, Invalid> {
         return Err(invalid("credit", "is zero"));
     }
     if ready.highest_epoch == u64::MAX {
-        return Err(invalid("highest_epoch", "leaves no higher epoch"));
+        return Err(invalid("highest_epoch", "is the maximum; no higher epoch is left"));
     }
     if ready.revision > INSERT_REVISION {
-        return Err(invalid("revision", format!("is {}, the client's is {INSERT_REVISION}", ready.revision)));
+        return Err(invalid("revision", format!("is {}, the client has {INSERT_REVISION}", ready.revision)));
     }
     Ok(ready)
 }
@@ -62,7 +62,7 @@ impl TryFrom<v1::InsertWaiting> for InsertWait {
             Ok(v1::InsertWait::Turn) => Ok(Self::Turn),
             Ok(v1::InsertWait::Limited) => Ok(Self::Limited),
             Ok(v1::InsertWait::Log) => Ok(Self::Log),
-            Ok(v1::InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a reason to wait"))),
+            Ok(v1::InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a wait reason"))),
         }
     }
 }

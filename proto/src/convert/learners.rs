@@ -57,7 +57,7 @@ impl TryFrom<v1::LookResponse> for Look {
             (v1::Phase::Calling, _) => Phase::Calling,
             (v1::Phase::Training, Some(coordinator)) => Phase::Training { coordinator },
             (v1::Phase::Training, None) => return Err(invalid("coordinator", "is missing")),
-            (v1::Phase::Unspecified, _) => return Err(invalid("phase", "is not known")),
+            (v1::Phase::Unspecified, _) => return Err(invalid("phase", "is unknown")),
         };
         Ok(Self { phase, index: index("index", own)?, steps })
     }
@@ -112,7 +112,7 @@ impl TryFrom<v1::JoinResponse> for Roster {
             .map(|rank| index("member", members[rank]).map_err(inside(format!("members[{rank}]"))))
             .collect::<Result<_, _>>()?;
         if members.iter().collect::<BTreeSet<_>>().len() < members.len() {
-            return Err(invalid("members", "names a learner twice"));
+            return Err(invalid("members", "lists a learner twice"));
         }
         let source = between("source", source, 0, members.len() - 1)?;
         let meeting = match meeting {

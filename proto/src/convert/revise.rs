@@ -15,7 +15,7 @@ impl TryFrom<v1::ChooseRequest> for Choice {
 
     fn try_from(v1::ChooseRequest { table, older_than }: v1::ChooseRequest) -> Result<Self, Invalid> {
         if older_than == 0 {
-            return Err(invalid("older_than", "is zero: versions count from one"));
+            return Err(invalid("older_than", "is zero; versions start at 1"));
         }
         Ok(Self { table: table_name("table", table)?, older_than: WeightsVersion(older_than) })
     }
@@ -34,7 +34,7 @@ impl From<Revisable> for v1::ReviseRequest {
 pub fn revision_from_wire(message: v1::ReviseRequest, limits: Limits) -> Result<Revisable, Invalid> {
     let v1::ReviseRequest { trajectory, revision } = message;
     if revision == u64::MAX {
-        return Err(invalid("revision", "has no next one"));
+        return Err(invalid("revision", "is the maximum"));
     }
     let trajectory = within(required("trajectory", trajectory)?, limits).map_err(inside("trajectory"))?;
     Ok(Revisable { trajectory, revision })

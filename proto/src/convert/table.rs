@@ -29,11 +29,11 @@ fn checked_total_weight(v1::TotalWeight { weight, log2_scale }: v1::TotalWeight)
 /// Checks the actor list of a server.
 pub(crate) fn checked_actors(actors: v1::ActorsResponse) -> Result<v1::ActorsResponse, Invalid> {
     if actors.actors.len() > ACTORS_MAX {
-        return Err(invalid("actors", format!("are {}, at most {ACTORS_MAX} are listed", actors.actors.len())));
+        return Err(invalid("actors", format!("has {} entries, the limit is {ACTORS_MAX}", actors.actors.len())));
     }
     for actor in &actors.actors {
         if actor.state() == v1::ActorState::Unspecified {
-            return Err(invalid("state", format!("{} is not a state of an actor", actor.state)));
+            return Err(invalid("state", format!("{} is not an actor state", actor.state)));
         }
         sentence("address", actor.address.as_str())?;
     }
@@ -80,10 +80,10 @@ impl TryFrom<v1::ListRequest> for ListQuery {
             Ok(v1::ListOrder::Unspecified) => ListOrder::Ascending,
             Ok(v1::ListOrder::Newest) => ListOrder::Newest,
             Ok(v1::ListOrder::Surprising) => ListOrder::Surprising,
-            Err(_) => return Err(invalid("order", format!("{order} is not an order"))),
+            Err(_) => return Err(invalid("order", format!("{order} is not a list order"))),
         };
         if order != ListOrder::Ascending && after.is_some() {
-            return Err(invalid("after", "goes with ascending ids only"));
+            return Err(invalid("after", "requires ascending ids"));
         }
         let table = table_name("table", table)?;
         Ok(Self { table, order, after: after.map(Into::into), limit: NonZeroU64::new(limit) })

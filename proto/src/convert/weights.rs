@@ -161,7 +161,7 @@ fn activation_from_wire(activation: i32) -> Result<Activation, Invalid> {
         Ok(v1::Activation::Mish) => Ok(Activation::Mish),
         Ok(v1::Activation::Silu) => Ok(Activation::Silu),
         Ok(v1::Activation::Gelu) => Ok(Activation::Gelu),
-        Err(_) => Err(invalid("activation", format!("{activation} is not an activation that this version knows"))),
+        Err(_) => Err(invalid("activation", format!("{activation} is not an activation of this version"))),
     }
 }
 
@@ -179,7 +179,7 @@ fn block_from_wire(block: i32) -> Result<BlockKind, Invalid> {
     match v1::BlockKind::try_from(block) {
         Ok(v1::BlockKind::Unspecified | v1::BlockKind::Residual) => Ok(BlockKind::Residual),
         Ok(v1::BlockKind::Bottleneck) => Ok(BlockKind::Bottleneck),
-        Err(_) => Err(invalid("block", format!("{block} is not a kind of block that this version knows"))),
+        Err(_) => Err(invalid("block", format!("{block} is not a block kind of this version"))),
     }
 }
 
@@ -199,7 +199,7 @@ fn norm_from_wire(norm: i32) -> Result<NormKind, Invalid> {
         Ok(v1::NormKind::Unspecified | v1::NormKind::Batch) => Ok(NormKind::Batch),
         Ok(v1::NormKind::Layer) => Ok(NormKind::Layer),
         Ok(v1::NormKind::Group) => Ok(NormKind::Group),
-        Err(_) => Err(invalid("norm", format!("{norm} is not a kind of norm that this version knows"))),
+        Err(_) => Err(invalid("norm", format!("{norm} is not a norm kind of this version"))),
     }
 }
 
@@ -217,7 +217,7 @@ fn heads_from_wire(heads: i32) -> Result<HeadKind, Invalid> {
     match v1::HeadKind::try_from(heads) {
         Ok(v1::HeadKind::Unspecified | v1::HeadKind::Flattened) => Ok(HeadKind::Flattened),
         Ok(v1::HeadKind::Pooled) => Ok(HeadKind::Pooled),
-        Err(_) => Err(invalid("heads", format!("{heads} is not a kind of head that this version knows"))),
+        Err(_) => Err(invalid("heads", format!("{heads} is not a head kind of this version"))),
     }
 }
 

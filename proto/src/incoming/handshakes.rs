@@ -87,10 +87,10 @@ impl Handshakes {
     fn log(&mut self, Failure { peer, error }: &Failure) {
         let now = Instant::now();
         if self.warned.is_some_and(|warned| now.duration_since(warned) < WARNING_INTERVAL) {
-            tracing::debug!(peer, %error, "a TLS handshake failed");
+            tracing::debug!(peer, %error, "TLS handshake failed");
         } else {
             self.warned = Some(now);
-            tracing::warn!(peer, %error, "a TLS handshake failed");
+            tracing::warn!(peer, %error, "TLS handshake failed");
         }
     }
 }

@@ -85,16 +85,16 @@ impl Lifetime {
 
     fn check(&mut self) -> io::Result<()> {
         if self.newcomer.is_some() {
-            let reason = "no call with accepted credentials came in time";
+            let reason = "no call with accepted credentials in time";
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
         }
         let revoked = |reason: String| io::Error::new(io::ErrorKind::PermissionDenied, reason);
         if let (Some(certificate), Some(current)) = (&mut self.certificate, self.security.tls()) {
             let verified = certificate.verify(current);
-            verified.map_err(|error| revoked(format!("its certificate is no longer accepted: {error}")))?;
+            verified.map_err(|error| revoked(format!("client certificate no longer accepted: {error}")))?;
         }
         match self.security.no_longer_accepted(&self.peer) {
-            Some(holder) => Err(revoked(format!("its credentials are no longer accepted: {holder}"))),
+            Some(holder) => Err(revoked(format!("credentials no longer accepted: {holder}"))),
             None => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl Attached for Lifetime {
             }
             if let Err(error) = self.check() {
                 if !std::mem::replace(&mut self.has_ended, true) {
-                    tracing::info!(peer = ?self.peer.connection.remote_addr(), %error, "closing a connection");
+                    tracing::info!(peer = ?self.peer.connection.remote_addr(), %error, "closing connection");
                 }
                 return Poll::Ready(error);
             }

@@ -43,10 +43,10 @@ pub struct AnalysisClient {
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
     /// The server rejected the request, or the connection failed.
-    #[error("the inference server refused")]
+    #[error("the inference server rejected the call")]
     Status(#[from] Status),
     /// The response violates the protocol.
-    #[error("the inference server's answer is invalid")]
+    #[error("invalid response from the inference server")]
     Answer(#[from] Invalid),
 }
 

@@ -66,7 +66,7 @@ impl Connection {
                 return Ok(());
             }
             (Response::Welcome(_), Some(_)) => return Err(Fault::Twice { message: "welcome" }.into()),
-            (_, None) => return Err(Fault::TooEarly { got: "an answer", expected: "welcome" }.into()),
+            (_, None) => return Err(Fault::TooEarly { got: "response", expected: "welcome" }.into()),
             (Response::Predictions(predictions), Some(_)) => (predictions.id, Ok(predictions)),
             (Response::Rejection(rejection), Some(_)) => {
                 let (id, rejection) = rejection_from_wire(rejection)?;
@@ -74,7 +74,7 @@ impl Connection {
             }
         };
         let Some(reply) = self.unanswered.remove(&id) else {
-            return Err(invalid("id", format!("{id} was not requested, or is answered twice")).into());
+            return Err(invalid("id", format!("{id} was not requested, or has a duplicate response")).into());
         };
         // The caller may have stopped waiting.
         let _ = reply.send(answer);

@@ -71,7 +71,7 @@ pub enum EvalError {
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The response violates the protocol.
-    #[error("the inference server's answer is invalid")]
+    #[error("invalid response from the inference server")]
     Answer(#[from] Invalid),
 }
 
@@ -157,5 +157,5 @@ impl Evaluations {
 
 /// Returns the rejection for a response that did not arrive in time, for any cause.
 fn too_late(timeout: Duration) -> Rejection {
-    Rejection { reason: RejectReason::Late, message: format!("no answer came within {timeout:?}"), retry_after: None }
+    Rejection { reason: RejectReason::Late, message: format!("no response within {timeout:?}"), retry_after: None }
 }

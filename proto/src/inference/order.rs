@@ -37,7 +37,7 @@ impl EvaluateOrder {
             }
             (Message::Hello(_), Some(_)) => Err(Fault::Twice { message: "hello" }),
             (Message::Request(_), None) => Err(Fault::TooEarly { got: "request", expected: "hello" }),
-            (Message::Request(_), Some((_, None))) => Err(Fault::TooEarly { got: "request", expected: "the welcome" }),
+            (Message::Request(_), Some((_, None))) => Err(Fault::TooEarly { got: "request", expected: "welcome" }),
             (Message::Request(request), Some((hello, Some(welcome)))) => {
                 let request = request_from_wire(request, hello.shape, hello.actions, welcome.positions_max)?;
                 if self.unanswered.len() >= welcome.requests_max {
@@ -123,7 +123,7 @@ mod tests {
         assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "hello", .. })));
         assert!(matches!(order.receive(v1::EvaluateRequest { message: None }), Err(Fault::Empty)));
         assert!(receive(&mut order, hello()).is_ok());
-        assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "the welcome", .. })));
+        assert!(matches!(receive(&mut order, request(0)), Err(Fault::TooEarly { expected: "welcome", .. })));
 
         let mut order = opened();
         assert!(matches!(receive(&mut order, hello()), Err(Fault::Twice { message: "hello" })));

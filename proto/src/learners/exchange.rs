@@ -50,13 +50,13 @@ struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     /// No group with this secret is being connected.
-    #[error("no group with this secret is being connected")]
+    #[error("no group with this secret is being formed")]
     Unknown,
     /// The key already has an address.
-    #[error("the key has an address")]
+    #[error("the key already has an address")]
     Taken,
     /// The addresses of the group would exceed the size limit.
-    #[error("the addresses of a group have at most {BYTES_MAX} bytes")]
+    #[error("addresses of the group exceed {BYTES_MAX} bytes")]
     Full,
 }
 

@@ -23,7 +23,7 @@ pub enum PeerError {
         reason: String,
     },
     /// The learner does not respond in time.
-    #[error("it does not answer in time")]
+    #[error("no response in time")]
     Late,
     /// The learner accepts no candidate like this learner.
     #[error("{reason}")]

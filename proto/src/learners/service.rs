@@ -69,7 +69,7 @@ impl Learners for LearnersService {
         let candidate = Candidate::try_from(request.into_inner()).map_err(|error| convert::status(&error))?;
         match self.ask(|answer| Question::Join(candidate, answer)).await? {
             Ok(roster) => Ok(Response::new((&roster).into())),
-            Err(Refusal::Elsewhere) => Err(Status::unavailable("this learner coordinates no group")),
+            Err(Refusal::Elsewhere) => Err(Status::unavailable("this learner is not a coordinator")),
             Err(Refusal::Different(reason)) => Err(Status::failed_precondition(convert::cut(reason))),
         }
     }

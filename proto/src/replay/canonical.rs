@@ -82,8 +82,7 @@ fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
     if canonical == bytes {
         return Ok(());
     }
-    let reason =
-        format!("a message of {bytes} bytes has unknown fields or is not canonical: {canonical} bytes are known");
+    let reason = format!("message of {bytes} bytes has unknown fields or is not canonical ({canonical} bytes)");
     Err(Status::invalid_argument(reason))
 }
 

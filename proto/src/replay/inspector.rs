@@ -23,10 +23,10 @@ pub enum RequestError {
     #[error(transparent)]
     Endpoint(#[from] InvalidEndpoint),
     /// The server rejected the request, or the connection failed.
-    #[error("the replay server refused")]
+    #[error("the replay server rejected the call")]
     Status(#[from] Status),
     /// The response violates the protocol.
-    #[error("the replay server's answer is invalid")]
+    #[error("invalid response from the replay server")]
     Answer(#[from] Invalid),
 }
 
@@ -152,7 +152,7 @@ impl Inspector {
 fn check_next(ids: &[TrajectoryId], id: TrajectoryId, query: &ListQuery) -> Result<(), Invalid> {
     let &ListQuery { order, after, limit, .. } = query;
     if limit.is_some_and(|limit| ids.len() as u64 >= limit.get()) {
-        return Err(convert::invalid("id", format!("{id} is over the limit of {} ids", ids.len())));
+        return Err(convert::invalid("id", format!("{id} exceeds the limit of {} ids", ids.len())));
     }
     let ascends = ids.last().copied().or(after).is_none_or(|before| id > before);
     if order == ListOrder::Ascending && !ascends {
@@ -226,7 +226,7 @@ mod tests {
         let query = ListQuery { limit: NonZeroU64::new(2), ..ListQuery::default() };
         assert_eq!(check_next(&[id(0)], id(1), &query), Ok(()));
         let fault = check_next(&[id(0), id(1)], id(2), &query).unwrap_err();
-        assert_eq!(fault.to_string(), "id: 7-3-2 is over the limit of 2 ids");
+        assert_eq!(fault.to_string(), "id: 7-3-2 exceeds the limit of 2 ids");
     }
 
     #[tokio::test]

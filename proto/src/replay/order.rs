@@ -22,7 +22,7 @@ use crate::limits::CREDIT_BATCHES_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A message without any field that this side supports.
-    #[error("a message is empty or of an unknown kind")]
+    #[error("empty message or unknown message kind")]
     Empty,
     /// A message before a required earlier message.
     #[error("`{got}` came before `{expected}`")]
@@ -33,13 +33,13 @@ pub enum Fault {
         expected: &'static str,
     },
     /// A second message where the stream allows one.
-    #[error("`{message}` came twice")]
+    #[error("duplicate `{message}`")]
     Twice {
         /// Name of the repeated message.
         message: &'static str,
     },
     /// More than the credit allows.
-    #[error("`{message}` is over the credit of {credit}")]
+    #[error("`{message}` exceeds the credit of {credit}")]
     OverCredit {
         /// Name of the message beyond the credit.
         message: &'static str,
@@ -281,7 +281,7 @@ impl InsertReplies {
             (InsertResponse::Refused(_), None) => Err(Fault::TooEarly { got: "refused", expected: "ready" }),
             (InsertResponse::Waiting(_), None) => Err(Fault::TooEarly { got: "waiting", expected: "ready" }),
             (InsertResponse::Waiting(_), Some(ready)) if !self.reads_waiting() => {
-                let reason = format!("belongs to revision 2, the stream is of revision {}", ready.revision);
+                let reason = format!("requires revision 2, the stream has revision {}", ready.revision);
                 Err(Fault::Invalid(convert::invalid("waiting", reason)))
             }
             (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(waiting.try_into()?)),
@@ -295,7 +295,7 @@ impl InsertReplies {
         if self.unanswered.remove(&answer.sequence()) {
             Ok(InsertReply::Answer(answer))
         } else {
-            let reason = format!("{} does not wait for an answer", answer.sequence());
+            let reason = format!("{} awaits no response", answer.sequence());
             Err(Fault::Invalid(convert::invalid("sequence", reason)))
         }
     }

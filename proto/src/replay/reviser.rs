@@ -143,7 +143,7 @@ fn timed<T>(message: T) -> Request<T> {
 fn explained(status: Status) -> Status {
     match status.code() {
         Code::Unimplemented => Status::unimplemented(
-            "the replay server is older than reanalysis: upgrade it, or set reanalysis.share to 0",
+            "the replay server does not support reanalysis; upgrade the server, or set reanalysis.share to 0",
         ),
         _ => status,
     }
@@ -197,7 +197,7 @@ mod tests {
         let revised = within(reviser.revise(Revisable { trajectory: trajectory(1), revision: 0 })).await.unwrap_err();
         for error in [chosen, revised] {
             let RequestError::Status(status) = error else { panic!("{error}") };
-            assert!(status.message().contains("is older than reanalysis"), "{status}");
+            assert!(status.message().contains("does not support reanalysis"), "{status}");
         }
     }
 }

@@ -67,7 +67,7 @@ impl Route {
         }
         if let (Some(from), Some(to)) = (&self.current, &next) {
             self.failovers += 1;
-            tracing::info!(from = &**from, to = &**to, "trajectories go to another replay server from now on");
+            tracing::info!(from = &**from, to = &**to, "switching to another replay server");
         }
         self.current = next;
     }

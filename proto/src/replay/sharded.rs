@@ -201,7 +201,7 @@ impl ShardedSampler {
         self.streams.retain(|stream| {
             let stays = set.iter().any(|server| stream.is_of(server));
             if !stays {
-                tracing::info!(server = &*stream.server.endpoint, "samples no longer come from this server");
+                tracing::info!(server = &*stream.server.endpoint, "no longer sampling from this server");
             }
             stays
         });
@@ -293,7 +293,7 @@ impl ShardStream {
         self.queue.extend(samples);
         self.table = Some(table);
         if std::mem::take(&mut self.excluded) {
-            tracing::info!(server = &*self.server.endpoint, "samples come from this server again");
+            tracing::info!(server = &*self.server.endpoint, "sampling from this server again");
         }
     }
 
@@ -338,9 +338,9 @@ impl ShardStream {
         self.excluded = true;
         let (server, reason) = (&*self.server.endpoint, self.sampler.waiting_reason().unwrap_or_default());
         if self.is_unreachable() {
-            tracing::warn!(server, reason, "a replay server is away; samples come from the others");
+            tracing::warn!(server, reason, "replay server away; sampling from the other servers");
         } else {
-            tracing::info!(server, reason, "a replay server keeps batches waiting; samples come from the others");
+            tracing::info!(server, reason, "replay server delays batches; sampling from the other servers");
         }
     }
 

@@ -70,7 +70,7 @@ pub fn use_credentials(section: &SecuritySection) -> Result<(), ConfigError> {
     if used == section {
         return Ok(());
     }
-    Err(ConfigError::invalid("security", "this process uses other credentials already"))
+    Err(ConfigError::invalid("security", "this process already uses other credentials"))
 }
 
 /// Builds the header from the token file.
@@ -78,7 +78,7 @@ fn authorization(files: &[Vec<u8>]) -> Result<HeaderValue, Fault> {
     let fault = |reason: &str| Fault { file: 0, reason: reason.to_owned() };
     let token = files[0].trim_ascii();
     if token.is_empty() {
-        return Err(fault("holds no token"));
+        return Err(fault("contains no token"));
     }
     if !token.iter().all(u8::is_ascii_graphic) {
         return Err(fault("is not one token of printable ASCII characters"));

@@ -148,7 +148,7 @@ impl Guard {
 }
 
 fn over_quota(wait: Duration) -> Status {
-    let message = "more calls per second than security.requests_per_second_max allows one client";
+    let message = "too many calls per second from one client (security.requests_per_second_max)";
     retry_after(Status::resource_exhausted(message), wait)
 }
 

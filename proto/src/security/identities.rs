@@ -34,7 +34,7 @@ impl Identities {
         let open = self.open.get_or_make(Arc::clone(&holder.name), || Semaphore::new(self.places));
         open.try_acquire_owned().map_err(|_| {
             let Self { places, .. } = self;
-            let message = format!("{places} connections of {} are open, three quarters of all", holder.name);
+            let message = format!("{places} connections open for {}, three quarters of the total", holder.name);
             retry_after(Status::resource_exhausted(message), RETRY_AFTER)
         })
     }

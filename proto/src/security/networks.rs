@@ -105,7 +105,7 @@ impl Network {
     /// `RESOURCE_EXHAUSTED`: too many such requests are arriving.
     pub(super) fn request(&self) -> Result<OwnedSemaphorePermit, Status> {
         Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
-            let message = format!("{REQUESTS_MAX} requests from this address are arriving, the most that are accepted");
+            let message = format!("too many requests arriving from this address ({REQUESTS_MAX})");
             retry_after(Status::resource_exhausted(message), RETRY_AFTER)
         })
     }

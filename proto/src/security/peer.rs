@@ -67,7 +67,7 @@ impl Standing {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         if !holders.iter().any(|(known, _)| Arc::ptr_eq(known, holder) || known == holder) {
             if holders.len() >= HOLDERS_MAX {
-                let message = format!("calls of one connection may use {HOLDERS_MAX} tokens: open another connection");
+                let message = format!("too many tokens on one connection ({HOLDERS_MAX}); open another connection");
                 return Err(Status::resource_exhausted(message));
             }
             let place = self.identities.place(holder)?;
@@ -89,7 +89,7 @@ impl Standing {
     /// `RESOURCE_EXHAUSTED`: too many calls are in progress.
     pub(super) fn stranger_call(&self) -> Result<OwnedSemaphorePermit, Status> {
         let full = |_| {
-            let message = format!("{STRANGER_CALLS_MAX} calls without accepted credentials are in progress");
+            let message = format!("too many calls without accepted credentials in progress ({STRANGER_CALLS_MAX})");
             Status::resource_exhausted(message)
         };
         Arc::clone(&self.stranger_calls).try_acquire_owned().map_err(full)

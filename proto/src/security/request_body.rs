@@ -116,8 +116,7 @@ impl<B> RequestBody<B> {
     fn check_size(&self) -> Result<(), Status> {
         let (bytes, bytes_max) = (self.position.message_bytes, self.limits.message_bytes_max);
         if bytes > bytes_max {
-            let message =
-                format!("a message of {bytes} bytes; this method takes messages of at most {bytes_max} bytes");
+            let message = format!("message of {bytes} bytes exceeds the limit of {bytes_max} bytes");
             return Err(Status::out_of_range(message));
         }
         Ok(())
@@ -161,7 +160,7 @@ impl<B> RequestBody<B> {
             timer.as_mut().reset(deadline);
         }
         ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Status::deadline_exceeded("the rest of a message did not arrive in time"))
+        Poll::Ready(Status::deadline_exceeded("timeout while receiving a message"))
     }
 }
 

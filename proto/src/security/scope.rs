@@ -115,7 +115,7 @@ impl FromStr for Scopes {
                     0..=QUOTED_BYTES_MAX => format!("`{name}`"),
                     bytes => format!("of {bytes} bytes"),
                 };
-                format!("invalid scope {shown}: write {}", joined(Scope::ALL, ", "))
+                format!("invalid scope {shown}; expected {}", joined(Scope::ALL, ", "))
             })
         };
         text.split(',').map(one).collect::<Result<_, _>>().map(Self)
@@ -228,12 +228,12 @@ mod tests {
         let scopes: Scopes = "train,act".parse().unwrap();
         assert_eq!(scopes.to_string(), "act, train");
         let error = "act,Train".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope `Train`: write act, revise, train, infer, admin");
+        assert_eq!(error, "invalid scope `Train`; expected act, revise, train, infer, admin");
     }
 
     #[test]
     fn a_long_word_in_place_of_scopes_is_not_quoted_because_it_may_be_a_token() {
         let error = "0123456789abcdef-a-token".parse::<Scopes>().unwrap_err();
-        assert_eq!(error, "invalid scope of 24 bytes: write act, revise, train, infer, admin");
+        assert_eq!(error, "invalid scope of 24 bytes; expected act, revise, train, infer, admin");
     }
 }

@@ -117,13 +117,13 @@ fn a_file_that_cannot_be_used_is_rejected_by_its_key() {
     let missing = refused(SecuritySection { certificate: files.path("nothing"), ..good.clone() });
     assert!(missing.starts_with("security.certificate: cannot read "), "{missing}");
     let empty = refused(SecuritySection { certificate: files.write("empty", ""), ..good.clone() });
-    assert!(empty.starts_with("security.certificate: ") && empty.ends_with("holds no certificate in PEM"), "{empty}");
+    assert!(empty.starts_with("security.certificate: ") && empty.ends_with("contains no PEM certificate"), "{empty}");
     let no_key = refused(SecuritySection { key: good.certificate.clone(), ..good.clone() });
-    assert!(no_key.starts_with("security.key: ") && no_key.contains("holds no private key in PEM"), "{no_key}");
+    assert!(no_key.starts_with("security.key: ") && no_key.contains("contains no PEM private key"), "{no_key}");
     let other_key =
         refused(SecuritySection { key: files.write("other", authority.certificate("a").1), ..good.clone() });
     assert!(other_key.starts_with("security.key: "), "{other_key}");
     let no_token = SecuritySection { token_file: files.write("token", " \n"), ..SecuritySection::default() };
     let no_token = Credentials::open(&no_token).unwrap_err().to_string();
-    assert!(no_token.starts_with("security.token_file: ") && no_token.ends_with("holds no token"), "{no_token}");
+    assert!(no_token.starts_with("security.token_file: ") && no_token.ends_with("contains no token"), "{no_token}");
 }

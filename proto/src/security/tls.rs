@@ -91,7 +91,7 @@ fn revocation_lists(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateRev
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&files[file]).collect();
     let found = found.map_err(fault(file))?;
     if found.is_empty() {
-        return Err(Fault { file, reason: "holds no certificate revocation list in PEM".to_owned() });
+        return Err(Fault { file, reason: "contains no PEM certificate revocation list".to_owned() });
     }
     Ok(found)
 }
@@ -123,14 +123,14 @@ fn certificates(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateDer<'st
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&files[file]).collect();
     let found = found.map_err(fault(file))?;
     if found.is_empty() {
-        return Err(Fault { file, reason: "holds no certificate in PEM".to_owned() });
+        return Err(Fault { file, reason: "contains no PEM certificate".to_owned() });
     }
     Ok(found)
 }
 
 fn private_key(files: &[Vec<u8>], file: usize) -> Result<PrivateKeyDer<'static>, Fault> {
     PrivateKeyDer::from_pem_slice(&files[file])
-        .map_err(|error| Fault { file, reason: format!("holds no private key in PEM ({error})") })
+        .map_err(|error| Fault { file, reason: format!("contains no PEM private key ({error})") })
 }
 
 fn roots(files: &[Vec<u8>], file: usize) -> Result<RootCertStore, Fault> {

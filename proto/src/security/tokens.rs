@@ -57,7 +57,7 @@ impl Tokens {
     pub(super) fn holder(&self, headers: &HeaderMap) -> Result<Arc<Holder>, Status> {
         let Some(sent) = headers.get(AUTHORIZATION) else {
             let message =
-                "this server requires a token: send `authorization: Bearer TOKEN`, or set security.token_file";
+                "this server requires a token; send `authorization: Bearer TOKEN`, or set security.token_file";
             return Err(Status::unauthenticated(message));
         };
         let Some(token) = bearer(sent.as_bytes()) else {
@@ -79,7 +79,7 @@ fn read_line(line: &str) -> Result<(Digest, Holder), String> {
         [name, scopes, digest, actors] => (name, scopes, digest, Some(actors)),
         _ => return Err("is not NAME SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN [actors=ID[-ID][,ID[-ID]]]".to_owned()),
     };
-    let digest = from_hex(digest).ok_or("the third word is not a SHA-256: 64 digits from 0 to f")?;
+    let digest = from_hex(digest).ok_or("the third word is not a SHA-256 digest (64 digits from 0 to f)")?;
     let (scopes, actors) = (scopes.parse()?, ActorIds::of_word(actors)?);
     Ok((digest, Holder { credential: Credential::Token(digest), name: name.into(), scopes, actors }))
 }

@@ -90,7 +90,7 @@ impl Usable {
             return Ok(());
         }
         let (key, seconds) = (self.key, pause.as_secs());
-        Err(Status::unavailable(format!("this server has not been able to use the files of {key} for {seconds} s")))
+        Err(Status::unavailable(format!("files of {key} unusable for {seconds} s")))
     }
 }
 
@@ -120,7 +120,8 @@ impl<T: Send + Sync + 'static> Watched<T> {
                 }
             };
             let thread = std::thread::Builder::new().name("security-files".to_owned()).spawn(watch);
-            thread.map_err(|error| invalid((key, format!("cannot start the thread that reads it: {error}"))))?;
+            thread
+                .map_err(|error| invalid((key, format!("cannot start the thread that watches the file: {error}"))))?;
         }
         Ok(Self { files, interval, _ends: ends })
     }
@@ -162,7 +163,7 @@ impl<T> Files<T> {
             Err((key, reason)) => {
                 let error = format!("{key}: {reason}");
                 if last.error.as_ref() != Some(&error) {
-                    tracing::error!(?keys, error, "files of [security] cannot be used; keeping the previous ones");
+                    tracing::error!(?keys, error, "cannot use changed files of [security]; keeping the previous files");
                     last.error = Some(error);
                 }
             }
@@ -180,13 +181,13 @@ fn read(names: &[Named]) -> Result<Contents, (&'static str, String)> {
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // Opening a FIFO would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 {
         0..=FILE_BYTES_MAX => Ok(bytes),
-        _ => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
+        _ => Err(io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"))),
     }
 }
 
@@ -263,8 +264,7 @@ mod tests {
     fn a_fifo_in_the_place_of_a_file_is_an_error_and_the_previous_contents_are_used() {
         let (folder, watched) = watched(Duration::from_millis(1));
         replace_with_fifo(&folder);
-        let is_refused =
-            |last: &LastRead| last.error.as_ref().is_some_and(|it| it.ends_with("it is not a regular file"));
+        let is_refused = |last: &LastRead| last.error.as_ref().is_some_and(|it| it.ends_with("not a regular file"));
         wait_until(|| watched.files.last.try_lock().is_ok_and(|last| is_refused(&last)));
         assert_eq!(current(&watched), b"old");
         replace(&folder, "new");
@@ -294,7 +294,7 @@ mod tests {
         look(3).unwrap();
         replace(&folder, &" ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1));
         let message = look(4).unwrap_err().message().to_owned();
-        assert_eq!(message, "this server has not been able to use the files of security.tokens for 7200 s");
+        assert_eq!(message, "files of security.tokens unusable for 7200 s");
         std::fs::remove_file(folder.path().join("tokens")).unwrap();
         look(5).unwrap_err();
         replace(&folder, "old");

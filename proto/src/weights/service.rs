@@ -95,7 +95,7 @@ pub enum PublishError {
         newest: WeightsVersion,
     },
     /// The manifest describes other bytes.
-    #[error("the manifest names {} bytes with digest {}, the bytes are {got_bytes} with digest {got}", .manifest.size_bytes, .manifest.digest)]
+    #[error("the manifest has {} bytes with digest {}, got {got_bytes} bytes with digest {got}", .manifest.size_bytes, .manifest.digest)]
     OtherBytes {
         /// The manifest, with the expected size and digest.
         manifest: Box<Manifest>,
@@ -143,7 +143,7 @@ impl WeightsService {
             .iter()
             .find(is_it)
             .cloned()
-            .ok_or_else(|| Status::not_found(format!("{version} with digest {digest} is not kept here")))
+            .ok_or_else(|| Status::not_found(format!("{version} with digest {digest} is not available")))
     }
 }
 
@@ -220,7 +220,7 @@ fn chunks(
     let size = range.end;
     let chunk = move |start: usize| -> Result<v1::Chunk, Status> {
         let _ends_with_the_last = &permit;
-        let gone = || Status::not_found("this version is no longer kept, and the fetch of it took too long");
+        let gone = || Status::not_found("this version was removed during the fetch, which took too long");
         let published = published.upgrade().ok_or_else(gone)?;
         let end = (start + CHUNK_BYTES_MAX).min(size);
         Ok(v1::Chunk { offset: start as u64, data: published.bytes.slice(start..end) })

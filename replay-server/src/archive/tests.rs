@@ -160,7 +160,7 @@ async fn filling_a_folder_goes_on_where_it_was_interrupted() {
     std::fs::write(bench.folder.path().join(RESTORING), "").unwrap();
     // Without the archive, the directory is not accepted as a log.
     let refused = check_restored(bench.folder.path()).unwrap_err().to_string();
-    assert!(refused.contains("is incomplete: set replay.archive again"), "{refused}");
+    assert!(refused.contains("incomplete restore") && refused.contains("set replay.archive again"), "{refused}");
     assert_eq!(bench.archive().restore().await.unwrap(), 2);
     check_restored(bench.folder.path()).unwrap();
     let names: Vec<_> = files(&bench.folder).into_keys().collect();
@@ -179,7 +179,7 @@ async fn the_archive_of_another_log_is_left_unchanged() {
     assert!(matches!(&later, ArchiveError::Foreign { .. }), "{later}");
     (1..5).for_each(|number| other.write(number, "another segment"));
     let differs = other.archive().restore().await.unwrap_err();
-    assert!(differs.to_string().contains("7 bytes there and 15 here"), "{differs}");
+    assert!(differs.to_string().contains("7 bytes in the archive, 15 here"), "{differs}");
     assert_eq!(bench.archive().restore().await.unwrap(), 0, "its own log finds it unchanged");
 }
 
@@ -240,10 +240,10 @@ async fn is_refused(bench: &Bench, reason: &str) {
 #[tokio::test]
 async fn a_copy_is_not_overwritten_by_a_segment_that_lacks_its_records() {
     let cases = [
-        (vec![(2, segment(&["other"]))], "has other records"),
+        (vec![(2, segment(&["other"]))], "has different records"),
         // A disk that was rolled back and has outgrown the copy since.
-        (vec![(2, segment(&["one", "other", "and more"]))], "has other records"),
-        (vec![(2, segment(&["one"])), (3, segment(&[]))], "bytes there and"),
+        (vec![(2, segment(&["one", "other", "and more"]))], "has different records"),
+        (vec![(2, segment(&["one"])), (3, segment(&[]))], "bytes in the archive"),
     ];
     for (local, reason) in cases {
         let bench = Bench::new();
@@ -293,9 +293,9 @@ fn an_invalid_archive_address_is_refused_with_the_reason() {
     for (url, expected) in [
         ("", "relative URL"),
         ("backup", "relative URL"),
-        ("ftp://host/folder", "ftp is neither file nor s3"),
-        ("file://host/folder", "file:///FOLDER"),
-        ("s3://user:secret@bucket/prefix", "credentials belong into the environment"),
+        ("ftp://host/folder", "unknown scheme ftp; expected file or s3"),
+        ("file://host/folder", "file:///DIRECTORY"),
+        ("s3://user:secret@bucket/prefix", "put credentials in environment variables"),
     ] {
         let reason = Archive::address(url).unwrap_err();
         assert!(reason.contains(expected), "{url}: {reason}");

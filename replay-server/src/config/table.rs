@@ -162,7 +162,7 @@ fn invalid(key: &str, reason: impl ToString) -> Invalid {
 /// Converts a loader error to an error with the key of the table.
 fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
-        ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
+        ConfigError::UnknownKey { hint, .. } => format!("is not a table key; {hint}"),
         ConfigError::Refused { reason, .. } => reason.clone(),
         ConfigError::Negative { value, .. } => format!("is {value}, must be at least 0"),
         error => error.to_string(),
@@ -208,7 +208,7 @@ impl TableSection {
         };
         let (table, rate_limiter) = (table.check()?, rate_limiter.check()?);
         if keys.min_items > keys.capacity_items {
-            let reason = format!("{} items never fit the capacity of {}", keys.min_items, keys.capacity_items);
+            let reason = format!("{} items exceed the capacity of {}", keys.min_items, keys.capacity_items);
             return Err(invalid("min_items", reason));
         }
         Ok(NamedTable { name, table, rate_limiter, blocks_inserts, section: self.clone() })
@@ -231,8 +231,7 @@ impl TableKeys {
     fn retention(&self) -> Result<Retention, Invalid> {
         let hours = self.age_max_hours;
         let age_max = Duration::try_from_secs_f64(hours * 3600.0).ok().filter(|age| hours == 0.0 || !age.is_zero());
-        let age_max =
-            age_max.ok_or_else(|| invalid("age_max_hours", format!("{hours} hours is not a time above 0")))?;
+        let age_max = age_max.ok_or_else(|| invalid("age_max_hours", format!("must be at least 0, got {hours}")))?;
         Ok(Retention {
             age_max: Some(age_max).filter(|age| !age.is_zero()),
             trajectory_bytes_max: above_zero(self.bytes_max),
@@ -263,13 +262,13 @@ impl TableSection {
     /// A key that a table does not have or that is fixed, or a value of another type.
     pub fn changed(&self, settings: &BTreeMap<String, String>) -> Result<Self, Invalid> {
         if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
-            return Err(invalid(key, "cannot change while the table serves"));
+            return Err(invalid(key, "cannot change while the table is served"));
         }
         // A key stands before the value in the text of an assignment. With other characters (`name `, `name="x" #`)
         // it would stand for another key.
         let is_plain = |key: &str| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         if let Some(key) = settings.keys().find(|key| !is_plain(key)) {
-            return Err(invalid("settings", format!("{key:?} is no key of a table")));
+            return Err(invalid("settings", format!("{key:?} is not a table key")));
         }
         let sets = settings.iter().map(|(key, value)| format!("table.{key}={value}")).collect();
         let sources = Sources { file: None, env: std::iter::empty(), sets };

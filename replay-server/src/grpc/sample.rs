@@ -114,7 +114,7 @@ impl SampleStream {
                     return Err(too_large(query.batch_size, items_max));
                 }
                 let SampleQuery { batch_size, unroll_steps, .. } = query;
-                tracing::info!(table = query.table, batch_size, unroll_steps, "a learner samples");
+                tracing::info!(table = query.table, batch_size, unroll_steps, "sample stream opened");
                 self.query = Some((table, query));
             }
             Message::Credit { newest } => {
@@ -155,9 +155,9 @@ impl SampleStream {
             Some((_, query)) => (query.table.as_str(), query.timeout.unwrap_or_default()),
             None => ("", Duration::ZERO),
         };
-        let reason = self.wait_reason.as_deref().unwrap_or("the server is behind");
+        let reason = self.wait_reason.as_deref().unwrap_or("server overloaded");
         let timeout = timeout.as_millis();
-        Status::deadline_exceeded(format!("no batch of the table {table} within {timeout} ms: {reason}"))
+        Status::deadline_exceeded(format!("no batch from table {table} within {timeout} ms: {reason}"))
     }
 
     async fn batch(&mut self, drawn: Vec<Drawn>, table: TableStats) -> Result<Vec<v1::SampleResponse>, Status> {
@@ -175,7 +175,7 @@ impl SampleStream {
 
 fn too_large(batch_size: usize, items_max: u64) -> Status {
     let reason =
-        format!("{batch_size} is more than the {items_max} samples that replay.error_items allows at once: raise it");
+        format!("{batch_size} exceeds {items_max}, the maximum for this replay.error_items; raise replay.error_items");
     convert::status(&convert::Invalid { field: "batch_size".to_owned(), reason })
 }
 

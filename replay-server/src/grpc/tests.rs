@@ -189,7 +189,7 @@ async fn samples_wait_with_a_reason_until_the_table_holds_its_minimum() {
     sender.send(credit(1)).await.unwrap();
     match batches.message().await.unwrap().unwrap().message {
         Some(Out::Waiting(v1::Waiting { reason })) => {
-            assert_eq!(reason, "the table holds 0 of the 4 items that sampling needs");
+            assert_eq!(reason, "the table holds 0 of 4 items required for sampling");
         }
         other => panic!("{other:?}"),
     }
@@ -431,7 +431,7 @@ async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can()
     }
     let status = end(&mut answers).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    assert!(status.message().contains("make room on the disk of the replay log"), "{status}");
+    assert!(status.message().contains("free space on the disk of the replay log"), "{status}");
     assert_eq!(status.metadata().get(proto::convert::RETRY_AFTER).unwrap(), "1000");
     assert_eq!(server.stats().await.trajectories, 0);
 
@@ -468,7 +468,7 @@ async fn a_log_that_cannot_be_written_or_is_of_a_newer_program_is_named() {
     let newer = [&b"zfreplay"[..], &200_u32.to_le_bytes(), &[0; 36]].concat();
     std::fs::write(&segment, newer.repeat(2)).unwrap();
     let error = started(directory.path()).await.unwrap_err();
-    assert!(format!("{error:#}").contains("is of format 200, this program reads format 3"), "{error:#}");
+    assert!(format!("{error:#}").contains("has format 200, this program reads format 3"), "{error:#}");
     std::fs::remove_file(&segment).unwrap();
 
     std::fs::create_dir(&segment).unwrap();

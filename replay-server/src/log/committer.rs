@@ -212,7 +212,7 @@ impl<V: Volume> Committer<V> {
         if let Some(segment) = self.drop_before.take()
             && let Err(error) = self.log.drop_before(segment)
         {
-            tracing::warn!(%error, "cannot drop old segments of the replay log");
+            tracing::warn!(%error, "cannot remove old segments of the replay log");
         }
     }
 
@@ -220,7 +220,7 @@ impl<V: Volume> Committer<V> {
     pub fn sync(&mut self) {
         let written = self.write_unwritten();
         let synced = written.and_then(|()| self.log.sync());
-        let what = "cannot sync the replay log: what was acknowledged since the last sync may not survive a power loss";
+        let what = "cannot sync the replay log; entries acknowledged since the last sync may not survive a power loss";
         self.report(synced.err().as_ref(), what);
     }
 
@@ -229,7 +229,7 @@ impl<V: Volume> Committer<V> {
         self.sync();
         if !self.unwritten.is_empty() {
             let entries = self.unwritten.len();
-            tracing::error!(entries, "acknowledged entries are lost: the replay log never took them");
+            tracing::error!(entries, "acknowledged entries lost: they could not be written to the replay log");
         }
     }
 
@@ -302,13 +302,13 @@ impl<V: Volume> Committer<V> {
     }
 
     fn report_write(&mut self, error: Option<&std::io::Error>) {
-        self.report(error, "cannot write the replay log: inserts are refused until it can be");
+        self.report(error, "cannot write the replay log; rejecting inserts until it is writable");
     }
 
     fn report(&mut self, error: Option<&std::io::Error>, what: &str) {
         match (error, std::mem::replace(&mut self.is_failing, error.is_some())) {
             (Some(error), false) => tracing::error!(%error, "{what}"),
-            (None, true) => tracing::info!("the replay log can be written again"),
+            (None, true) => tracing::info!("the replay log is writable again"),
             _ => {}
         }
     }

@@ -97,7 +97,7 @@ impl Prologue {
     /// As [`Prologue::append`].
     pub fn append_checked(&self, out: &mut Vec<u8>, base: u64, payload: &[u8], checksum: u32) -> io::Result<()> {
         let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= PAYLOAD_BYTES_MAX);
-        let too_large = || io::Error::other(format!("a record of {} bytes is over {PAYLOAD_BYTES_MAX}", payload.len()));
+        let too_large = || io::Error::other(format!("a record of {} bytes exceeds {PAYLOAD_BYTES_MAX}", payload.len()));
         let length = length.ok_or_else(too_large)?;
         let tag = self.tag(base + out.len() as u64, length, checksum);
         out.extend_from_slice(&length.to_le_bytes());
@@ -158,13 +158,13 @@ fn format_of(copy: &[u8; COPY_BYTES]) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The file is of another format.
-    #[error("it is of format {0}, this program reads format {FORMAT}")]
+    #[error("format {0}, this program reads format {FORMAT}")]
     Format(u32),
     /// The file ends before the first frame: the creation was interrupted.
-    #[error("a beginning that was not written to its end")]
+    #[error("an incomplete prologue")]
     Torn,
     /// Both copies of the prologue have checksum mismatches.
-    #[error("a beginning that does not match its checksum")]
+    #[error("a prologue with a wrong checksum")]
     Prologue,
 }
 
@@ -196,13 +196,13 @@ pub struct Damage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The file ends inside the header or the payload: an incomplete write.
-    #[error("a record that was not written to its end")]
+    #[error("an incomplete record")]
     Torn,
     /// The header does not match the tag.
-    #[error("a record whose header does not match its checksum")]
+    #[error("a record header with a wrong checksum")]
     Header,
     /// The payload does not match the checksum.
-    #[error("a record whose content does not match its checksum")]
+    #[error("a record with a wrong checksum")]
     Payload,
 }
 

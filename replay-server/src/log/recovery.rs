@@ -38,8 +38,8 @@ pub enum OpenError {
     },
     /// The disk has no space for a copy of the newest segment.
     #[error(
-        "the disk of the replay log is full: a start writes the newest segment ({name}, {bytes} bytes) anew, since the file \
-         may hold less than what is read from it: free that much, or move the log's folder to a larger disk"
+        "the disk of the replay log is full, and a start rewrites the latest segment ({name}, {bytes} bytes); free \
+         that much space, or move the log directory to a larger disk"
     )]
     Full {
         /// Name of the file.
@@ -52,8 +52,8 @@ pub enum OpenError {
     },
     /// A file was written by an older or a newer program.
     #[error(
-        "the replay log's file {name} is of format {found}, this program reads format {}: use the program that wrote it, \
-         or another run",
+        "the replay log's file {name} has format {found}, this program reads format {}; use the program version that \
+         wrote the file, or another run",
         frame::FORMAT
     )]
     Format {
@@ -64,15 +64,15 @@ pub enum OpenError {
     },
     /// No head of the log can be read.
     #[error(
-        "no head of the replay log can be read, the first is that of {name}: restore the log from a copy, or accept the loss \
-         of ids, quarantines and settings with replay.damaged_head=accept"
+        "no head of the replay log can be read (the first is in {name}); restore the log from a copy, or accept the \
+         loss of ids, quarantines and settings with replay.damaged_head=accept"
     )]
     Head {
         /// Name of the first file with a damaged head.
         name: String,
     },
     /// The log holds trajectories of another game.
-    #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
+    #[error("the replay log holds trajectories of {found}, this run plays {expected}; use another run")]
     Game {
         /// Game in the log.
         found: String,
@@ -197,7 +197,7 @@ pub(super) fn open<V: Volume, T: Send>(
                     has_head |= matches!(decoded, Decoded::Head(_));
                     replay(&mut log, number, decoded, &mut read, &mut apply)?
                 }
-                Err(error) => Err(format!("a record that cannot be read: {error}")),
+                Err(error) => Err(format!("an unreadable record: {error}")),
             };
             if let Err(what) = used {
                 repairs.push(Repair { name: name.clone(), offset, length, what, cut: false });
@@ -257,7 +257,7 @@ pub(super) fn open<V: Volume, T: Send>(
 /// processes can read them, but a sync succeeds without writing them. Only the newest segment may hold such pages,
 /// since a new segment starts only once everything before it is durable.
 fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
-    volume.replace(name, bytes).map_err(|source| failed("write anew", name, bytes.len(), source))
+    volume.replace(name, bytes).map_err(|source| failed("rewrite", name, bytes.len(), source))
 }
 
 /// Copies the bytes of a file from `offset` on, if any, to a separate file.
@@ -266,7 +266,7 @@ fn keep_tail<V: Volume>(volume: &V, name: &str, bytes: &[u8], offset: usize) -> 
         return Ok(());
     }
     let kept = cut_off::keep(volume, name, offset, &bytes[offset..]);
-    kept.map_err(|source| failed("keep the end of", name, bytes.len(), source))
+    kept.map_err(|source| failed("save the end of", name, bytes.len(), source))
 }
 
 fn failed(action: &'static str, name: &str, bytes: usize, source: io::Error) -> OpenError {
@@ -299,12 +299,12 @@ fn replay<V: Volume, T>(
             log.state.counters.count(items);
             match content {
                 Ok(content) => apply(number, Recovered::Trajectory { id, inserted, content }),
-                Err(error) => return Ok(Err(format!("a record that cannot be used: {error}"))),
+                Err(error) => return Ok(Err(format!("an unusable record: {error}"))),
             }
         }
         Decoded::Revision { id, revision, revised, content } => match content {
             Ok(content) => apply(number, Recovered::Revision { id, revision, revised, content }),
-            Err(error) => return Ok(Err(format!("a revision that cannot be used: {error}"))),
+            Err(error) => return Ok(Err(format!("an unusable revision: {error}"))),
         },
         Decoded::Operator(record) => {
             log.state.record(&record);

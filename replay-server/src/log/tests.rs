@@ -237,13 +237,13 @@ fn a_log_of_another_game_or_format_is_refused_and_left_unchanged() {
     let memory = written(2, 1 << 20);
     let files = memory.files();
     let error = open_with(&memory, LogSettings { game: "hex11".into(), ..settings(1 << 20) }).map(drop).unwrap_err();
-    assert_eq!(error.to_string(), "the replay log holds trajectories of test, this run plays hex11: use another run");
+    assert_eq!(error.to_string(), "the replay log holds trajectories of test, this run plays hex11; use another run");
     assert_eq!(memory.files(), files);
 
     let newer = [&b"zfreplay"[..], &77_u32.to_le_bytes(), &[0; 36]].concat().repeat(2);
     let newer = Memory::with([("00000000000000000001.log".into(), newer)].into());
     let error = open(&newer, 1 << 20).map(drop).unwrap_err();
-    let words = "is of format 77, this program reads format 3: use the program that wrote it, or another run";
+    let words = "has format 77, this program reads format 3; use the program version that wrote the file";
     assert!(error.to_string().contains(words), "{error}");
 }
 
@@ -278,7 +278,7 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
         |_, content: &[u8]| if content == text(1) { Err("steps: is empty".into()) } else { Ok(content.to_vec()) };
     let (_, repairs) = Log::open(memory, settings(1 << 20), decode, |_, record| kept.push(record)).unwrap();
     assert_eq!(kept, [read_back(0), read_back(2)]);
-    assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");
+    assert_eq!(repairs[0].what, "an unusable record: steps: is empty");
 }
 
 /// After any disk failure, the entry is reported as not stored, and the next attempt stores it.

@@ -99,13 +99,13 @@ pub enum Sampled {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// No table holds the trajectory.
-    #[error("no table holds the trajectory {0}")]
+    #[error("trajectory {0} is in no table")]
     NotHeld(TrajectoryId),
     /// The change is in force, but a restart may lose it.
-    #[error("it holds until a restart only, since the log rejected it ({0}): retry")]
+    #[error("change lost at the next restart: the log rejected it ({0}); retry")]
     NotDurable(String),
     /// The queue of priorities to the log is full; nothing was changed.
-    #[error("{waiting} priorities wait for the log already: try again later")]
+    #[error("too many priorities waiting for the log ({waiting}); retry later")]
     TooMany {
         /// Number of priorities in the queue.
         waiting: usize,
@@ -117,7 +117,7 @@ pub enum Refusal {
     #[error(transparent)]
     Setting(#[from] Invalid),
     /// A revision is not based on the current searches of the trajectory; nothing was changed.
-    #[error("trajectory {id} is of revision {held}, the searches were computed from revision {from}")]
+    #[error("trajectory {id} has revision {held}, the searches are based on revision {from}")]
     StaleRevision {
         /// Id of the trajectory.
         id: TrajectoryId,
@@ -127,7 +127,7 @@ pub enum Refusal {
         from: u64,
     },
     /// The stored searches used later weights than the revision; nothing was changed.
-    #[error("the stored searches of trajectory {id} are of weights {held}, those of the revision of {sent}")]
+    #[error("stored searches of trajectory {id} have weights {held}, the revision has {sent}")]
     OlderWeights {
         /// Id of the trajectory.
         id: TrajectoryId,
@@ -137,15 +137,15 @@ pub enum Refusal {
         sent: WeightsVersion,
     },
     /// A revision is from another episode than the trajectory; nothing was changed.
-    #[error("the revision is not of this trajectory: {0}")]
+    #[error("the revision does not match the trajectory: {0}")]
     OtherEpisode(Invalid),
     /// The maximum number of revisions is in flight to the disk; nothing was changed.
-    #[error("{0} revisions are on their way to the log already: try again later")]
+    #[error("too many revisions in flight ({0}); retry later")]
     TooManyRevisions(usize),
     /// Tables and data in flight leave no memory for a revision; nothing was changed.
     #[error(
-        "the revision of trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or \
-         lower the capacity of tables"
+        "the revision of trajectory {id} does not fit in {bytes_max} bytes (replay.memory_bytes_max); raise the limit, \
+         or lower the capacity of tables"
     )]
     OverMemory {
         /// Id of the trajectory.
@@ -154,7 +154,7 @@ pub enum Refusal {
         bytes_max: u64,
     },
     /// The log cannot store a revision now; nothing was changed.
-    #[error("the revision cannot be stored now ({0}): try again later")]
+    #[error("the revision cannot be stored now ({0}); retry later")]
     RevisionNotStored(String),
     /// The server is draining; nothing was changed.
     #[error("the replay server is shutting down")]
@@ -263,7 +263,7 @@ pub struct Handle {
 
 /// The table service has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the replay tables have ended")]
+#[error("the replay tables have stopped")]
 pub struct Ended;
 
 impl Handle {

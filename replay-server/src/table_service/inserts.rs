@@ -245,7 +245,7 @@ impl TableService {
             Ok(()) => {}
             Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
                 if let LogCommand::Append(entry) = refused {
-                    self.failed(vec![entry], "the log is not taking entries");
+                    self.failed(vec![entry], "the log accepts no entries");
                 }
             }
         }

@@ -49,7 +49,7 @@ impl TableService {
     /// Queues a record, which is made durable as soon as the log has capacity.
     fn record(&mut self, record: OperatorRecord, then: Continuation) {
         if self.records.len() >= RECORDS_WAITING_MAX {
-            return then.0(Err(format!("{RECORDS_WAITING_MAX} records wait for it already")));
+            return then.0(Err(format!("too many records waiting ({RECORDS_WAITING_MAX})")));
         }
         self.priorities_in_flight += priorities(&record);
         self.records.push_back((record, then));
@@ -157,7 +157,7 @@ impl TableService {
             let _ = reply.send(Ok(in_force));
             return;
         }
-        tracing::info!(table = state.name(), ?change, "a table is changed");
+        tracing::info!(table = state.name(), ?change, "table changed");
         state.hold_to(settings);
         let settings = Some(LiveTable::encode(state.written(), live));
         let record = OperatorRecord::Table { name: state.name().to_owned(), settings };

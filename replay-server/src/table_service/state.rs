@@ -388,7 +388,7 @@ pub enum Hold {
     #[error(transparent)]
     Limiter(#[from] Wait),
     /// The limiter does not block, but the table has no item that may be drawn.
-    #[error("no item in the window may be drawn: all had their last draw, or have priority 0")]
+    #[error("no item in the window can be drawn: all are used up or have priority 0")]
     NothingToDraw,
 }
 

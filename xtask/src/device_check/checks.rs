@@ -365,7 +365,7 @@ fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
 
 fn last_line(work: &Path) -> String {
     let log = fs::read_to_string(work.join("run.log")).unwrap_or_default();
-    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").to_owned()
+    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").to_owned()
 }
 
 /// Returns the recorded metrics of a run, without an incomplete last line.

@@ -50,7 +50,7 @@ fn query(fields: &str) -> Result<String, String> {
     let mut command = Command::new("timeout");
     command.args(["20", "nvidia-smi", "--id=0", &format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"]);
     workspace::output(&mut command).map_err(|error| match error.to_string() {
-        text if text.contains("No such file") => "there is no nvidia-smi".to_owned(),
+        text if text.contains("No such file") => "nvidia-smi not found".to_owned(),
         text => text.lines().next().unwrap_or_default().to_owned(),
     })
 }

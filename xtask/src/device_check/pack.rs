@@ -52,7 +52,7 @@ exec "$here/bin/xtask" device-check --run --folder "$here" "$@"
 /// # Errors
 /// A build fails, or a program needs a library that other machines may lack.
 pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
-    ensure!(cfg!(target_os = "linux"), "the check runs on Linux, and programs of this machine do not");
+    ensure!(cfg!(target_os = "linux"), "the check runs on Linux; pack the archive on a Linux machine");
     let programs = steps::programs(chosen);
     build(root, &programs)?;
     let target: PathBuf = workspace::metadata(root)?.target_directory.into();
@@ -72,7 +72,7 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
         if let Some(library) = unexpected(&dynamic) {
             bail!("{program} needs {library}, which other machines may lack");
         }
-        let bytes = fs::metadata(&to).with_context(|| format!("look at {}", to.display()))?.len();
+        let bytes = fs::metadata(&to).with_context(|| format!("read the size of {}", to.display()))?.len();
         sizes.push(json!({"program": program, "bytes": bytes}));
     }
     let script = folder.join("run.sh");
@@ -126,7 +126,7 @@ fn unexpected(dynamic: &str) -> Option<&str> {
 /// # Errors
 /// The archive has an unknown file extension, a program run by `tar` fails, or the archive is too large.
 pub(super) fn archive(folder: &Path, output: &Path) -> Result<()> {
-    let above = folder.parent().context("the folder lies in another one")?;
+    let above = folder.parent().context("find the parent directory")?;
     let mut tar = Command::new("tar");
     tar.arg("--use-compress-program").arg(compressor(output)?).args([
         "--owner=0",
@@ -135,9 +135,9 @@ pub(super) fn archive(folder: &Path, output: &Path) -> Result<()> {
         "--create",
     ]);
     workspace::output(tar.arg("--file").arg(output).arg("--directory").arg(above).arg(NAME))?;
-    let bytes = fs::metadata(output).with_context(|| format!("look at {}", output.display()))?.len();
+    let bytes = fs::metadata(output).with_context(|| format!("read the size of {}", output.display()))?.len();
     println!(
-        "{}: {:.1} MiB; unpack it beside a PyTorch {} and start {NAME}/run.sh",
+        "{}: {:.1} MiB; unpack it on a machine with PyTorch {} and run {NAME}/run.sh",
         output.display(),
         mebibytes(bytes),
         libtorch::VERSION
@@ -160,7 +160,7 @@ fn check_size(bytes: u64) -> Result<()> {
     let max = mebibytes(BYTES_MAX);
     ensure!(
         bytes <= BYTES_MAX,
-        "the archive has {:.1} MiB, at most {max:.0} MiB can be carried: choose fewer --steps, or name it .tar.xz",
+        "the archive has {:.1} MiB, more than {max:.0} MiB; choose fewer --steps, or the extension .tar.xz",
         mebibytes(bytes)
     );
     Ok(())

@@ -74,7 +74,7 @@ impl Session {
             (None, Err(reason)) => {
                 let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib");
                 if !folder.exists() {
-                    bail!("there is no libtorch {}: {reason}; name a folder with --libtorch", libtorch::VERSION);
+                    bail!("no libtorch {}: {reason}; pass a directory with --libtorch", libtorch::VERSION);
                 }
                 Libtorch { version: None, folders: vec![folder] }
             }
@@ -87,7 +87,7 @@ impl Session {
             gpu,
             out: options.out.clone(),
             log: File::create(&file).with_context(|| format!("create {}", file.display()))?,
-            work: TempDir::with_prefix("device-check-").context("create a temporary folder")?,
+            work: TempDir::with_prefix("device-check-").context("create a temporary directory")?,
             rows: Vec::new(),
             step: "",
             deadline: Instant::now(),
@@ -275,7 +275,7 @@ impl Session {
             // The exit statuses of `timeout` after the signal and after the kill.
             Some(124 | 137) => Some("it did not end in time".to_owned()),
             _ => {
-                let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed no error");
+                let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no error output");
                 Some(format!("{status}: {last}"))
             }
         };

@@ -70,7 +70,7 @@ pub(super) const STEPS: [Step; 16] = [
 pub(super) fn chosen(names: &[String]) -> Result<Vec<&'static Step>> {
     let known = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
     for name in names {
-        ensure!(STEPS.iter().any(|step| step.name == name), "there is no step `{name}`: expected {}", known());
+        ensure!(STEPS.iter().any(|step| step.name == name), "unknown step `{name}`; steps are {}", known());
     }
     let is_chosen =
         |step: &&Step| if names.is_empty() { step.default } else { names.iter().any(|name| name == step.name) };

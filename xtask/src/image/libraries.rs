@@ -34,7 +34,7 @@ pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
     let mut command = Command::new("ldd");
     let output = command.arg(binary).env("LD_LIBRARY_PATH", torch).output().context("start ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    parse(&text).with_context(|| format!("read what {} is linked with", binary.display()))
+    parse(&text).with_context(|| format!("parse the libraries of {}", binary.display()))
 }
 
 /// Parses the paths in the output of `ldd`.
@@ -100,7 +100,7 @@ impl Libraries {
     pub(super) fn needed_of_system(&self, torch: &Self) -> Result<BTreeSet<PathBuf>> {
         let mut needed = BTreeSet::new();
         for library in &self.0 {
-            let folder = library.parent().context("a library lies in a folder")?;
+            let folder = library.parent().context("find the directory of a library")?;
             needed.extend(of(library, folder)?.system_and_other(torch).system);
         }
         Ok(needed)
@@ -110,7 +110,7 @@ impl Libraries {
     pub(super) fn stamp(&self) -> Result<String> {
         let mut text = String::new();
         for path in &self.0 {
-            let data = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
+            let data = fs::metadata(path).with_context(|| format!("read the metadata of {}", path.display()))?;
             let changed =
                 data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
             text.push_str(&format!("{} {} {}\n", path.display(), data.len(), changed.as_nanos()));

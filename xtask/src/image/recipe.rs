@@ -141,7 +141,7 @@ pub(super) fn user_files(root: &Path) -> Result<()> {
 /// the user of the image. A volume takes the permissions of the directory at the mount point.
 pub(super) fn writable_by_all(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
-        .with_context(|| format!("open {} to all", folder.display()))
+        .with_context(|| format!("make {} readable for all users", folder.display()))
 }
 
 #[cfg(test)]

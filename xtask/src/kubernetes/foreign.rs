@@ -47,7 +47,7 @@ pub(super) fn wrong(document: &Value) -> Vec<String> {
     let known: BTreeMap<String, Schema> =
         serde_json::from_str(include_str!("foreign.json")).expect("foreign.json holds schemas");
     let Some(schema) = known.get(&format!("{version} {kind}")) else {
-        return vec![format!("nothing is known of {kind:?} of {version:?}")];
+        return vec![format!("no schema for {kind:?} of {version:?}")];
     };
     let mut found = Vec::new();
     differs(&document["spec"], schema, "spec", &mut found);
@@ -64,7 +64,7 @@ fn differs(value: &Value, schema: &Schema, path: &str, found: &mut Vec<String>) 
         Some(Type::Object) => value.is_object(),
     };
     if !is_it {
-        found.push(format!("{path}: {value} is of another type"));
+        found.push(format!("{path}: {value} has the wrong type"));
         return;
     }
     for (index, item) in array(value).enumerate() {
@@ -73,7 +73,7 @@ fn differs(value: &Value, schema: &Schema, path: &str, found: &mut Vec<String>) 
     for (key, value) in value.as_object().into_iter().flatten() {
         match schema.properties.get(key) {
             Some(schema) => differs(value, schema, &format!("{path}.{key}"), found),
-            None => found.push(format!("{path}.{key}: no such key is known")),
+            None => found.push(format!("{path}.{key}: unknown key")),
         }
     }
     let missing = schema.required.iter().filter(|key| value.get(key).is_none());

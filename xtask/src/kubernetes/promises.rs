@@ -44,7 +44,7 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     for document in documents {
         found.extend(foreign::wrong(document).into_iter().map(|what| format!("{}: {what}", name_of(document))));
         if document["kind"] == "Secret" {
-            found.push(format!("{}: secrets are made in the cluster, not written here", name_of(document)));
+            found.push(format!("{}: secrets must be created in the cluster, not in manifests", name_of(document)));
         }
     }
     let documents = Documents(documents);
@@ -126,10 +126,10 @@ impl<'a> Documents<'a> {
                 let name = name.strip_suffix(FOR_GPUS).unwrap_or(name);
                 match IMAGES.into_iter().find(|ours| name.strip_prefix("zerofleet/") == Some(ours)) {
                     Some(ours) => drop(unused.remove(ours)),
-                    None => found.push(format!("{}: {image} is no image of this project", name_of(workload))),
+                    None => found.push(format!("{}: {image} is not an image of this project", name_of(workload))),
                 }
                 if tag.is_empty() || tag == "latest" {
-                    found.push(format!("{}: {image} has no tag that stays", name_of(workload)));
+                    found.push(format!("{}: {image} has no fixed tag", name_of(workload)));
                 }
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Documents<'a> {
                     let flag = if *name == "grpc" { "listen" } else { "admin" };
                     let argument = format!("--{flag}=0.0.0.0:{port}");
                     if !array(&container["args"]).any(|given| *given == *argument) {
-                        found.push(format!("{}: {argument} is not among its arguments", name_of(workload)));
+                        found.push(format!("{}: argument {argument} is missing", name_of(workload)));
                     }
                     if !guide.contains(&format!("| {port} |")) {
                         found.push(format!("{}: docs/kubernetes.md does not list port {port}", name_of(workload)));
@@ -243,12 +243,12 @@ impl<'a> Documents<'a> {
                 let variable = |key: &str| array(&container["env"]).find(|variable| variable["name"] == key);
                 let listed = variable("ZEROFLEET__LEARNER__GROUP").map_or("", |of| of["value"].as_str().unwrap_or("?"));
                 if listed != group {
-                    found.push(format!("{}: its group is `{listed}`, not `{group}`", name_of(set)));
+                    found.push(format!("{}: learner.group is `{listed}`, not `{group}`", name_of(set)));
                 }
                 let index =
                     variable("ZEROFLEET__LEARNER__INDEX").and_then(|of| of.pointer("/valueFrom/fieldRef/fieldPath"));
                 if replicas > 1 && index.is_none_or(|path| path != "metadata.labels['apps.kubernetes.io/pod-index']") {
-                    found.push(format!("{}: the place of a learner is not the number of its pod", name_of(set)));
+                    found.push(format!("{}: the learner index is not the pod index", name_of(set)));
                 }
             }
         }
@@ -263,7 +263,7 @@ impl<'a> Documents<'a> {
                 for rule in array(&policy["spec"][side]) {
                     let ports: Vec<u64> = array(&rule["ports"]).map(|port| number(&port["port"])).collect();
                     if ports.is_empty() || array(&rule[peers]).next().is_none() {
-                        found.push(format!("{}: a rule of {side} lets anyone or any port through", name_of(policy)));
+                        found.push(format!("{}: a rule of {side} allows any peer or any port", name_of(policy)));
                     }
                     let others =
                         array(&rule[peers]).filter_map(|peer| peer["podSelector"]["matchLabels"][COMPONENT].as_str());
@@ -285,7 +285,7 @@ impl<'a> Documents<'a> {
         }
         for (side, calls) in [("egress", &outgoing), ("ingress", &incoming)] {
             for (from, to, port) in wanted.symmetric_difference(calls) {
-                let what = if calls.contains(&(from.clone(), to.clone(), *port)) { "lets through" } else { "forbids" };
+                let what = if calls.contains(&(from.clone(), to.clone(), *port)) { "allows" } else { "forbids" };
                 found.push(format!("network policies: {side} {what} {from} to {to}:{port}"));
             }
         }
@@ -295,7 +295,7 @@ impl<'a> Documents<'a> {
             all && array(&spec["policyTypes"]).count() == 2 && spec["ingress"].is_null() && spec["egress"].is_null()
         };
         if !self.of(&["NetworkPolicy"]).any(denies) {
-            found.push("network policies: nothing is denied by default".to_owned());
+            found.push("network policies: no default deny".to_owned());
         }
     }
 
@@ -312,10 +312,10 @@ impl<'a> Documents<'a> {
                 None => found.push(format!("{}: there is no {target}", name_of(scaler))),
                 Some(workload) => {
                     if !workload["spec"]["replicas"].is_null() {
-                        found.push(format!("{}: has replicas, and something scales it", name_of(workload)));
+                        found.push(format!("{}: has replicas and an autoscaler", name_of(workload)));
                     }
                     if !seen.insert(name_of(workload)) {
-                        found.push(format!("{}: two scale it", name_of(workload)));
+                        found.push(format!("{}: has two autoscalers", name_of(workload)));
                     }
                 }
             }

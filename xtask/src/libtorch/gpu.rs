@@ -92,7 +92,7 @@ fn query(fields: &str) -> Result<String, String> {
     command.args(["30", "nvidia-smi", &format!("--query-gpu={fields}"), "--format=csv,noheader"]);
     match workspace::output(&mut command) {
         Ok(text) => Ok(text),
-        Err(error) if error.to_string().contains("No such file") => Err("there is no nvidia-smi".to_owned()),
+        Err(error) if error.to_string().contains("No such file") => Err("nvidia-smi not found".to_owned()),
         Err(error) => Err(error.to_string().replace('\n', "; ")),
     }
 }

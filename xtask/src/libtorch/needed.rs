@@ -65,7 +65,7 @@ fn needed(path: &Path) -> Result<Vec<String>> {
     // The loader (`ldd`) would map gigabytes, and would miss everything that is opened by name.
     let mut command = Command::new("readelf");
     let text = workspace::output(command.env("LC_ALL", "C").arg("--dynamic").arg(path))
-        .with_context(|| format!("read what {} needs (with readelf, of binutils)", path.display()))?;
+        .with_context(|| format!("read the dependencies of {} (with readelf of binutils)", path.display()))?;
     Ok(parse(&text))
 }
 

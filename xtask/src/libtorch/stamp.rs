@@ -75,7 +75,7 @@ impl Stamp {
 
     fn read(folder: &Path, platform: &Platform) -> Result<Self> {
         if !folder.exists() {
-            bail!("not there yet");
+            bail!("not installed");
         }
         let Ok(text) = fs::read_to_string(folder.join(NAME)) else { bail!("{} has no {NAME}", folder.display()) };
         let Ok(stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
@@ -138,7 +138,7 @@ impl Stamp {
     }
 
     fn save(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).context("write down what was fetched")?;
+        let text = serde_json::to_string_pretty(self).context("serialise the stamp")?;
         let fresh = folder.join("stamp.json.new");
         fs::write(&fresh, text + "\n").with_context(|| format!("write {}", fresh.display()))?;
         fs::rename(&fresh, folder.join(NAME)).with_context(|| format!("rename {}", fresh.display()))
@@ -151,7 +151,7 @@ impl Library {
         let path = folder.join("lib").join(name);
         Ok(Self {
             name: format!("lib/{name}"),
-            size_bytes: fs::metadata(&path).with_context(|| format!("look at {}", path.display()))?.len(),
+            size_bytes: fs::metadata(&path).with_context(|| format!("read the metadata of {}", path.display()))?.len(),
             modified_ns: modified_ns(&path)?,
             crc32c: checksum(&path)?,
         })
@@ -184,7 +184,7 @@ impl Headers {
             let entry = entry.with_context(|| format!("`{}` cannot be listed", folder.display()))?;
             if !entry.file_type().is_dir() {
                 sum.files += 1;
-                sum.size_bytes += entry.metadata().context("look at a header")?.len();
+                sum.size_bytes += entry.metadata().context("read the metadata of a header")?.len();
             }
         }
         Ok(sum)
@@ -193,7 +193,7 @@ impl Headers {
 
 fn modified_ns(path: &Path) -> Result<u64> {
     let modified = fs::metadata(path).and_then(|found| found.modified());
-    let modified = modified.with_context(|| format!("look at {}", path.display()))?;
+    let modified = modified.with_context(|| format!("read the metadata of {}", path.display()))?;
     // A date before 1970 becomes 0, because the value serves only to detect a change.
     let since_epoch = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))

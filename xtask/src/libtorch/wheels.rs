@@ -217,8 +217,8 @@ impl Platform {
         let here = [&LINUX_X86, &LINUX_ARM, &MAC_ARM].into_iter().find(|platform| platform.os_and_arch == (OS, ARCH));
         here.with_context(|| {
             format!(
-                "there is no libtorch {VERSION} to fetch for {OS} on {ARCH}: set LIBTORCH to the folder of one that you \
-                 have"
+                "no libtorch {VERSION} is available for {OS} on {ARCH}; set LIBTORCH to the directory of an existing \
+                 install"
             )
         })
     }
@@ -240,11 +240,11 @@ impl Platform {
         }
         for library in self.libraries {
             if !folder.join("lib").join(library).is_file() {
-                bail!("the wheels of torch {VERSION} held no `lib/{library}`");
+                bail!("the wheels of torch {VERSION} have no `lib/{library}`");
             }
         }
         if !folder.join("include/torch").is_dir() {
-            bail!("the wheels of torch {VERSION} held no headers");
+            bail!("the wheels of torch {VERSION} have no headers");
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Wheel {
         python.script(include_str!("unpack.py"), &arguments).with_context(|| format!("unpack {}", self.requirement))?;
         for name in wanted.cuda(self) {
             if !target.join("lib").join(name).is_file() {
-                bail!("the wheel {} held no `lib/{name}`", self.requirement);
+                bail!("the wheel {} has no `lib/{name}`", self.requirement);
             }
         }
         Ok(())

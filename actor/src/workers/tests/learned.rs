@@ -168,5 +168,5 @@ fn environments_that_cannot_go_on_end_the_thread_with_the_reason() {
     publish(&bench, learned(1));
     bench.worker.swap_weights().unwrap();
     let error = bench.worker.call(Pace::Advance).unwrap_err();
-    assert_eq!(service::chain(&error), "play episodes: the environments gym:Broken cannot go on: there is no display");
+    assert_eq!(service::chain(&error), "play episodes: environment gym:Broken failed: there is no display");
 }

@@ -121,7 +121,7 @@ fn a_version_whose_environment_gives_nan_is_skipped_and_the_arena_goes_on() {
     let worker = Worker::open(Chain::broken(), settings, backend, environment).unwrap();
     let error = format!("{:#}", worker.run().unwrap_err());
     // Random play meets the same reward, and without a network there is nothing else to measure.
-    assert!(error.contains("chain gave the reward NaN in step"), "{error}");
+    assert!(error.contains("chain returned the reward NaN in step"), "{error}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn every_position_of_a_game_is_analysed_and_each_move_has_its_loss() {
     let (folder, output) = folders(&[("game.sgf", GO)]);
     let (status, log) = run("go-5", &folder.path().join("game.sgf"), &output, false);
     assert_eq!(status, ExitCode::SUCCESS);
-    assert!(log.ends_with("1 analysed, 0 had an analysis, 0 failed\n"), "{log}");
+    assert!(log.ends_with("1 analysed, 0 skipped, 0 failed\n"), "{log}");
     let game = read(&output.join("game.json"));
     assert_eq!((&game["black"], &game["result"], &game["komi"]), (&"one".into(), &"B+R".into(), &0.5.into()));
     let positions = game["positions"].as_array().unwrap();
@@ -75,17 +75,17 @@ fn a_file_that_cannot_be_analysed_stops_no_other_and_what_is_done_is_skipped_unl
     let (folder, output) = folders(&files);
     let (status, log) = run("go-5", folder.path(), &output, false);
     assert_eq!(status, ExitCode::FAILURE);
-    assert!(log.ends_with("2 analysed, 0 had an analysis, 4 failed\n"), "{log}");
+    assert!(log.ends_with("2 analysed, 0 skipped, 4 failed\n"), "{log}");
     let mut written: Vec<_> = fs::read_dir(&output).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     written.sort();
     assert_eq!(written, ["a.json", "f.json"]);
 
     fs::write(output.join("a.json"), "{}").unwrap();
     let (_, log) = run("go-5", folder.path(), &output, false);
-    assert!(log.ends_with("0 analysed, 2 had an analysis, 4 failed\n"), "{log}");
+    assert!(log.ends_with("0 analysed, 2 skipped, 4 failed\n"), "{log}");
     assert_eq!(fs::read_to_string(output.join("a.json")).unwrap(), "{}");
     let (_, log) = run("go-5", folder.path(), &output, true);
-    assert!(log.ends_with("2 analysed, 0 had an analysis, 4 failed\n"), "{log}");
+    assert!(log.ends_with("2 analysed, 0 skipped, 4 failed\n"), "{log}");
     assert!(read(&output.join("a.json"))["positions"].is_array());
 }
 
@@ -111,7 +111,7 @@ fn an_interrupted_batch_says_what_is_left_and_writes_no_part_of_a_game() {
     drain.start();
     let batch = Batch { sgf: folder.path(), output: &output, force: false, simulations: 20, drain: &drain };
     let error = batch.run(&mut engine_until("go-5", &drain), &mut Vec::new()).unwrap_err();
-    assert_eq!(error.to_string(), "interrupted with 2 of 2 files left; the same command goes on with them");
+    assert_eq!(error.to_string(), "interrupted with 2 of 2 files left; run the same command to continue");
     assert_eq!(fs::read_dir(&output).unwrap().count(), 0);
 }
 

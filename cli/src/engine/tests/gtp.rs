@@ -112,7 +112,7 @@ const GO_ON_5: &[(&str, &str)] = &[
         "loadsgf large.sgf",
         "? cannot load file: its moves or its board are not possible: the network plays on boards of 5 x 5 cells",
     ),
-    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible: the move is not legal here"),
+    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible: illegal move"),
     ("loadsgf none.sgf", "? cannot load file: entity not found"),
     ("clear_cache", "="),
     ("lz-genmove_analyze w 100", "=\ninfo move *"),

@@ -146,8 +146,8 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     let policy = of("allowed")["policy"].as_array().unwrap();
     assert_eq!(policy.iter().filter(|prior| prior.as_f64().unwrap() >= 0.0).count(), 26);
     for (id, reason, field) in [
-        ("illegal", "Illegal move 1: C3: the move is not legal here", json!("moves")),
-        ("rules", "only area scoring is played, without a tax and a button", Value::Null),
+        ("illegal", "Illegal move 1: C3: illegal move", json!("moves")),
+        ("rules", "only area scoring without tax and button is supported", Value::Null),
         ("size", "the network plays on boards of 5 x 5 cells", Value::Null),
     ] {
         assert_eq!((&of(id)["error"], &of(id)["field"]), (&json!(reason), &field));
@@ -188,8 +188,8 @@ fn gomoku_is_played_by_the_protocol_of_gomocup() {
     };
     assert_eq!(answers[..2], ["ERROR the network plays on boards of 7 x 7 cells", "OK"]);
     assert!(is_cell(&answers[2]) && is_cell(&answers[4]) && answers[4] != "3,3", "{answers:?}");
-    assert_eq!((answers[3].as_str(), answers[5].as_str()), ("OK", "ERROR 3,3: the move is not legal here"));
+    assert_eq!((answers[3].as_str(), answers[5].as_str()), ("OK", "ERROR 3,3: illegal move"));
     assert!(is_cell(&answers[6]) && !["0,0", "1,1", "2,2", "3,3", "0,6"].contains(&answers[6].as_str()), "{answers:?}");
     assert!(answers[7] == "OK" && is_cell(&answers[8]), "{answers:?}");
-    assert_eq!(answers[9..], ["ERROR only free-style Gomoku is played", "name=\"zerofleet test\", version=\"7\""]);
+    assert_eq!(answers[9..], ["ERROR only free-style Gomoku is supported", "name=\"zerofleet test\", version=\"7\""]);
 }

@@ -285,7 +285,7 @@ fn a_drain_stops_every_trial_and_leaves_them_unfinished_for_the_next_session() {
     drop(scheduler);
     let before = script.trained.clone();
     let (news, trials) = run(&study, folder.path(), &mut script, |_| false);
-    assert!(news.unwrap()[0].starts_with("trial 0 goes on: learner.batch_size "));
+    assert!(news.unwrap()[0].starts_with("trial 0 continues: learner.batch_size "));
     assert!(before.values().all(|&tenths| tenths > 0));
     assert!(!states(&trials).contains(&"unfinished"), "{:?}", states(&trials));
 }

@@ -68,10 +68,14 @@ fn a_wrong_field_is_refused_by_its_name() {
         ("trials = 8", "parallel = 0", "study.parallel: is 0"),
         ("trials = 8", "sampler = 'grid'", "rates.toml:3:11: unknown variant `grid`, expected `random` or `tpe`"),
         ("\"tic_tac_toe\"", "\"tic_tac\"", "base.game: "),
-        ("set = [", "algorithm = 'alpha'\nset = [", "base.algorithm: `alpha` is no algorithm; they are alphazero, "),
+        (
+            "set = [",
+            "algorithm = 'alpha'\nset = [",
+            "base.algorithm: `alpha` is not an algorithm; algorithms are alphazero, ",
+        ),
         ("set = [", "actors = 0\nset = [", "base.actors: must be at least 1"),
         ("learner.device=cpu", "learner.devise=cpu", "unknown key learner.devise in --set learner.devise=cpu"),
-        ("loss/total", "loss", "objective.metric: `loss` is no metric of a run"),
+        ("loss/total", "loss", "objective.metric: `loss` is not a metric of a run"),
         ("loss/total", "return/mean", "objective.metric: `return/mean` is not measured in tic_tac_toe"),
         ("\"minimise\"", "\"down\"", "rates.toml:11:13: unknown variant `down`"),
         ("minutes = 3", "minutes = 0", "budget.minutes: is 0, must be from"),
@@ -80,7 +84,7 @@ fn a_wrong_field_is_refused_by_its_name() {
         (
             "minutes = 3",
             "positions = 8100\nminutes_max = 3",
-            "budget.positions: trials are first compared at 900 positions, and training begins at the 1000 of",
+            "budget.positions: trials are first compared at 900 positions, but training starts at 1000",
         ),
         (
             "minutes = 3",
@@ -121,7 +125,7 @@ fn ranges_are_checked_against_the_run_before_any_trial() {
             "settings.learner.batch_size: 32.5 is refused: learner.batch_size",
         ),
         ("\"search.algorithm\"", "\"run.game\"", "settings.run.game: cannot be tuned: results of different games"),
-        ("\"search.algorithm\"", "\"learner.device\"", "settings.learner.device: is in base.set too"),
+        ("\"search.algorithm\"", "\"learner.device\"", "settings.learner.device: is also in base.set"),
     ];
     for (part, replacement, expected) in cases {
         let refusal = refusal(part, replacement);
@@ -135,10 +139,10 @@ fn a_setting_that_is_no_range_or_there_twice_is_refused() {
         let (before, _) = STUDY.split_once("[settings]").unwrap();
         service::chain(&read(&format!("{before}[settings]\n{settings}")).unwrap_err())
     };
-    assert_eq!(refusal(""), "settings: names no setting");
+    assert_eq!(refusal(""), "settings: contains no setting");
     assert!(refusal("\"learner.batch_size\" = 3").starts_with("settings.learner.batch_size: must be a range"));
     let twice = "\"learner.batch_size\" = {min = 1, max = 2}\nlearner.batch_size = {min = 1, max = 3}";
-    assert_eq!(refusal(twice), "settings.learner.batch_size: is there twice");
+    assert_eq!(refusal(twice), "settings.learner.batch_size: is set twice");
 }
 
 #[test]
@@ -150,10 +154,10 @@ fn a_study_that_goes_on_keeps_its_definition_and_may_have_more_trials() {
     };
     assert_eq!(check("trials = 8", "trials = 80\nparallel = 3"), Ok(()));
     let error = check("max = 1e-1", "max = 1e-2").unwrap_err();
-    let expected = "settings.learner.learning_rate.max: study rates was begun with 0.1, not 0.01; restore it";
+    let expected = "settings.learner.learning_rate.max: study rates was started with 0.1, not 0.01; restore";
     assert!(error.starts_with(expected), "{error}");
     let error = check("set = [", "set = [\"selfplay.games=8\", ").unwrap_err();
-    assert!(error.starts_with("base.selfplay.games: study rates was begun with 64, not 8"), "{error}");
+    assert!(error.starts_with("base.selfplay.games: study rates was started with 64, not 8"), "{error}");
     let error = check("set = [", "actors = 2\nset = [").unwrap_err();
     assert!(error.starts_with("base_options"), "{error}");
 }

@@ -137,7 +137,7 @@ pub(super) fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
 
 #[cfg(not(unix))]
 pub(super) fn load() -> Result<(), Error> {
-    Err(Error { operation: super::LOAD, reason: "NCCL runs on Linux".to_owned() })
+    Err(Error { operation: super::LOAD, reason: "NCCL requires Linux".to_owned() })
 }
 
 #[cfg(not(unix))]

@@ -21,7 +21,7 @@ pub(super) fn check(functions: &Functions, operation: &'static str, code: c_int)
         let text = (functions.cuda_error_text)(code);
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
     };
-    Err(Error { operation, reason: text.unwrap_or_else(|| format!("error {code} of CUDA")) })
+    Err(Error { operation, reason: text.unwrap_or_else(|| format!("CUDA error {code}")) })
 }
 
 /// A CUDA stream: operations in sequence. The owner must call [`destroy`](Self::destroy).

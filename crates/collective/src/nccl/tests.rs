@@ -12,7 +12,7 @@ use crate::tests::{LONG, keeps_the_contract, on_threads};
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Reason of an operation that reached the timeout.
-const LATE: &str = "a member has not come in time";
+const LATE: &str = "a member did not arrive in time";
 
 /// The next unused device. Each test takes separate devices.
 static DEVICES: AtomicUsize = AtomicUsize::new(0);
@@ -105,7 +105,7 @@ fn numbers_on_another_gpu_or_for_a_group_of_hosts_are_refused() {
     alone.all_reduce(cuda(&mut [1.0], first), LONG).unwrap();
     let mut threads = crate::in_process(1).pop().unwrap();
     assert_eq!(threads.memory(), Memory::Host);
-    assert!(threads.all_reduce(cuda(&mut [1.0], first), LONG).unwrap_err().reason.contains("memory of the host"));
+    assert!(threads.all_reduce(cuda(&mut [1.0], first), LONG).unwrap_err().reason.contains("host memory"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn an_interrupt_ends_an_operation_before_its_time_limit() {
         interrupt.store(true, Ordering::Relaxed);
         waiting.join().unwrap()
     });
-    assert_eq!((error.operation, error.reason.as_str()), ("all-reduce", "a member has left the group"));
+    assert_eq!((error.operation, error.reason.as_str()), ("all-reduce", "a member left the group"));
 }
 
 #[test]

@@ -363,5 +363,5 @@ fn an_engine_without_latent_states_is_named_in_the_error() {
     let mut manifest = manifest();
     manifest.architecture.model = weights::Model::muzero(5);
     let error = Queue::default().build_network(&manifest, &Bytes::new()).unwrap_err();
-    assert_eq!(error.to_string(), "queue does not compute MuZero networks");
+    assert_eq!(error.to_string(), "queue does not support MuZero networks");
 }

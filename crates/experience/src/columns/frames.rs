@@ -70,11 +70,12 @@ impl<'a> Frames<'a> {
     /// Reads the header and the sizes of all blocks, without decompressing any.
     pub(super) fn parse(column: &'a [u8], span: Span) -> Result<Self, Invalid> {
         let mut rest = column;
-        let &[element] = rest.split_off(..1).and_then(|byte| byte.as_array()).ok_or_else(|| invalid("end early"))?;
+        let &[element] =
+            rest.split_off(..1).and_then(|byte| byte.as_array()).ok_or_else(|| invalid("are truncated"))?;
         let element = element.checked_sub(1).and_then(|code| Element::ALL.get(usize::from(code)).copied());
-        let element = element.ok_or_else(|| invalid("have an unknown type of numbers"))?;
+        let element = element.ok_or_else(|| invalid("have an unknown element type"))?;
         let mut number = || take_number(&mut rest).and_then(|number| usize::try_from(number).ok());
-        let [stack, frame_values] = [number(), number()].map(|number| number.ok_or_else(|| invalid("end early")));
+        let [stack, frame_values] = [number(), number()].map(|number| number.ok_or_else(|| invalid("are truncated")));
         let layout = ObservationLayout { element, frame_values: frame_values?, stack: stack? }.check()?;
         let header = &column[..column.len() - rest.len()];
         let total = span.plies.saturating_add(layout.stack);

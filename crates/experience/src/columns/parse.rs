@@ -34,7 +34,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         return Err(invalid("format", format!("is {format}, this program reads format {FORMAT}")));
     }
     if flags & !(FLAG_WIDE_ACTIONS | FLAG_BIT_SETS) != 0 {
-        return Err(invalid("flags", format!("{flags:#04x} has bits of no known meaning")));
+        return Err(invalid("flags", format!("{flags:#04x} has unknown bits")));
     }
     let outcome = match outcome {
         1 => Outcome::Win(Player::First),
@@ -53,7 +53,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     } else {
         let bytes = reader.count("set")?;
         let bytes = u16::try_from(bytes).ok().filter(|bytes| (1..=1 << 13).contains(bytes));
-        PolicyActions::BitSet { bytes: bytes.ok_or_else(|| invalid("set", "has no length of a bit set"))? }
+        PolicyActions::BitSet { bytes: bytes.ok_or_else(|| invalid("set", "does not have the length of a bit set"))? }
     };
     let optional = reader.optional_columns(steps)?;
 
@@ -72,7 +72,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     if optional.rewards {
         let rewards = reader.floats("reward", steps)?;
         if extent == Extent::Whole && rewards.iter().all(|&byte| byte == 0) {
-            return Err(invalid("rewards", "are all zero, which is written without the column"));
+            return Err(invalid("rewards", "are all zero; leave the column out"));
         }
     }
     let observations_at = reader.at();
@@ -93,7 +93,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     }
     let seed_at = reader.at();
     if optional.seed && u64::from_le_bytes(reader.take()?) == 0 {
-        return Err(invalid("seed", "is 0, which is written without the column"));
+        return Err(invalid("seed", "is 0; leave the column out"));
     }
     let positions_at = reader.at();
     reader.of_full_steps("positions", optional.positions_bytes, kinds.full * size_of::<u64>(), extent)?;
@@ -102,7 +102,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         reader.of_full_steps("surprises", optional.surprises_bytes, kinds.full * FLOAT_BYTES, extent)?.as_chunks().0;
     check_surprises(surprises.iter().map(|&surprise| f32::from_le_bytes(surprise)))?;
     if !reader.rest.is_empty() {
-        return Err(invalid("columns", format!("has {} bytes behind its end", reader.rest.len())));
+        return Err(invalid("columns", format!("has {} bytes after the end", reader.rest.len())));
     }
     if extent == Extent::Whole {
         let highest = highest_played.max(highest_in_policies);
@@ -183,14 +183,14 @@ impl<'a> Reader<'a> {
     fn count(&mut self, field: &str) -> Result<usize, Invalid> {
         let number =
             take_number(&mut self.rest).ok_or_else(|| invalid(field, "is not a number in its shortest form"))?;
-        usize::try_from(number).map_err(|_| invalid(field, format!("{number} does not fit this machine")))
+        usize::try_from(number).map_err(|_| invalid(field, format!("{number} is too large for this machine")))
     }
 
     fn game(&mut self, extent: Extent) -> Result<(u32, u32), Invalid> {
         let length = self.count("game")?;
         match extent {
             Extent::Whole if length == 0 => return Err(invalid("game", "is empty")),
-            Extent::Part if length > 0 => return Err(invalid("game", "stands in a whole trajectory only")),
+            Extent::Part if length > 0 => return Err(invalid("game", "is allowed in a whole trajectory only")),
             _ if length > GAME_BYTES_MAX => {
                 return Err(invalid("game", format!("has {length} bytes, the limit is {GAME_BYTES_MAX}")));
             }
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
             return Err(invalid("steps", format!("has {plies} steps, the limit is {}", limits.steps_max)));
         }
         if ply >= plies || steps > plies - ply {
-            return Err(invalid("ply", format!("{steps} steps from ply {ply} on pass the {plies} plies")));
+            return Err(invalid("ply", format!("{steps} steps from ply {ply} exceed the {plies} plies")));
         }
         if extent == Extent::Whole && steps != plies {
             return Err(invalid("steps", format!("has {steps} steps of {plies}")));
@@ -250,8 +250,8 @@ impl<'a> Reader<'a> {
                 SURPRISES => columns.surprises_bytes = Some(bytes),
                 id => {
                     return Err(match RESERVED.iter().find(|(reserved, _)| *reserved == id) {
-                        Some((_, name)) => invalid(*name, "is a column that this version does not implement"),
-                        None => invalid("optional columns", format!("hold {id}, which is no known column")),
+                        Some((_, name)) => invalid(*name, "is a column that this version does not support"),
+                        None => invalid("optional columns", format!("have the unknown column {id}")),
                     });
                 }
             }
@@ -269,8 +269,8 @@ impl<'a> Reader<'a> {
     ) -> Result<&'a [u8], Invalid> {
         match bytes {
             None => Ok(&[]),
-            Some(_) if extent == Extent::Part => Err(invalid(field, "stand in a whole trajectory only")),
-            Some(0) => Err(invalid(field, "are empty, which is written without the column")),
+            Some(_) if extent == Extent::Part => Err(invalid(field, "are allowed in a whole trajectory only")),
+            Some(0) => Err(invalid(field, "are empty; leave the column out")),
             Some(bytes) if bytes != expected => Err(invalid(field, format!("have {bytes} bytes, expected {expected}"))),
             Some(bytes) => self.bytes(bytes),
         }
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
         let mut kinds = self.bytes(bytes)?;
         let mut totals = KindTotals::default();
         for at in 0..steps {
-            let kind = Kind::take(&mut kinds).ok_or_else(|| invalid(step(at, "kind"), "is missing or no number"))?;
+            let kind = Kind::take(&mut kinds).ok_or_else(|| invalid(step(at, "kind"), "is missing or not a number"))?;
             totals.values += kind.values();
             if let Some(entries) = kind.entries() {
                 if entries > limits.actions {
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
                 return Err(invalid("versions", format!("have a run of {} steps of {left}", run.steps)));
             }
             if last == Some(run.weights_version) {
-                return Err(invalid("versions", "have two runs of one version in a row"));
+                return Err(invalid("versions", "have two consecutive runs of one version"));
             }
             (left, last) = (left - run.steps, Some(run.weights_version));
         }
@@ -385,5 +385,5 @@ fn not_below(action: Action, limits: Limits) -> String {
 }
 
 fn ends_early() -> Invalid {
-    invalid("columns", "end early")
+    invalid("columns", "are truncated")
 }

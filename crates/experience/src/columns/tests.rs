@@ -289,9 +289,9 @@ fn a_truncation_value_needs_a_truncated_episode() {
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(Change, &str); 51] = [
-        (|b| b.clear(), "columns: end early"),
+        (|b| b.clear(), "columns: are truncated"),
         (|b| b[0] = 2, "format: is 2, this program reads format 1"),
-        (|b| b[1] = 4, "flags: 0x04 has bits of no known meaning"),
+        (|b| b[1] = 4, "flags: 0x04 has unknown bits"),
         (|b| b[2] = 0, "outcome: 0 is not an outcome"),
         (|b| b[2] = 6, "outcome: 6 is not an outcome"),
         (|b| b[2] = 5, "truncation: is missing"),
@@ -300,28 +300,28 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| drop(b.splice(3..4, [0x83, 0])), "game: is not a number in its shortest form"),
         (|b| b[4] = 0xff, "game: is not UTF-8"),
         (|b| b[7] = 65, "steps: has 65 steps, the limit is 64"),
-        (|b| b[8] = 1, "ply: 2 steps from ply 1 on pass the 2 plies"),
-        (|b| b[8] = 2, "ply: 2 steps from ply 2 on pass the 2 plies"),
+        (|b| b[8] = 1, "ply: 2 steps from ply 1 exceed the 2 plies"),
+        (|b| b[8] = 2, "ply: 2 steps from ply 2 exceed the 2 plies"),
         (|b| b[9] = 0, "steps: is empty"),
         (|b| b[9] = 1, "steps: has 1 steps of 2"),
-        (|b| b[10] = 1, "steps[1].kind: is missing or no number"),
+        (|b| b[10] = 1, "steps[1].kind: is missing or not a number"),
         (|b| b[10] = 3, "kinds: are more than 2"),
-        (|b| b[10] = 120, "columns: end early"),
-        (|b| drop(b.splice(11..12, [1, 3, 8])), "search_simulations: is a column that this version does not implement"),
-        (|b| drop(b.splice(11..12, [1, 4, 8])), "root_values: is a column that this version does not implement"),
+        (|b| b[10] = 120, "columns: are truncated"),
+        (|b| drop(b.splice(11..12, [1, 3, 8])), "search_simulations: is a column that this version does not support"),
+        (|b| drop(b.splice(11..12, [1, 4, 8])), "root_values: is a column that this version does not support"),
         (|b| drop(b.splice(11..12, [1, 5, 8])), "truncation: has 8 bytes, expected 4"),
         (|b| add(b, 5, &[0; 4]), "truncation: is given for an episode that is not truncated"),
         (|b| truncate(b, f32::NAN), "truncation: is not finite"),
         (|b| truncate(b, f32::NEG_INFINITY), "truncation: is not finite"),
         (|b| drop(b.splice(11..12, [1, 6, 4])), "seed: has 4 bytes, expected 8"),
-        (|b| add(b, 6, &[0; 8]), "seed: is 0, which is written without the column"),
+        (|b| add(b, 6, &[0; 8]), "seed: is 0; leave the column out"),
         (|b| add(b, 6, &[0; 7]), "seed: has 7 bytes, expected 8"),
-        (|b| drop(b.splice(11..12, [1, 6, 8])), "columns: end early"),
+        (|b| drop(b.splice(11..12, [1, 6, 8])), "columns: are truncated"),
         (|b| drop(b.splice(11..12, [2, 6, 8, 5, 4])), "optional columns: do not ascend by their ids"),
-        (|b| drop(b.splice(11..12, [1, 9, 8])), "optional columns: hold 9, which is no known column"),
+        (|b| drop(b.splice(11..12, [1, 9, 8])), "optional columns: have the unknown column 9"),
         (|b| add(b, 7, &[9; 4]), "positions: have 4 bytes, expected 8"),
-        (|b| add(b, 7, &[]), "positions: are empty, which is written without the column"),
-        (|b| drop(b.splice(11..12, [1, 7, 8])), "columns: end early"),
+        (|b| add(b, 7, &[]), "positions: are empty; leave the column out"),
+        (|b| drop(b.splice(11..12, [1, 7, 8])), "columns: are truncated"),
         (|b| add(b, 8, &[9; 8]), "surprises: have 8 bytes, expected 4"),
         (|b| add(b, 8, &f32::NAN.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
         (|b| add(b, 8, &f32::INFINITY.to_le_bytes()), "surprises[0]: is not a finite number of at least 0"),
@@ -337,9 +337,9 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| b[25] = 9, "steps[1].policy: 9 is not below 9"),
         (|b| b[29] = 0xbe, "steps[1].policy: -0.25 is not a probability"),
         (|b| b[28..30].copy_from_slice(&[0, 0x3f]), "steps[1].policy: sums to 1.25"),
-        (|b| b[34] = 1, "versions: have two runs of one version in a row"),
+        (|b| b[34] = 1, "versions: have two consecutive runs of one version"),
         (|b| b[34] = 3, "versions: have a run of 3 steps of 2"),
-        (|b| b.push(0), "columns: has 1 bytes behind its end"),
+        (|b| b.push(0), "columns: has 1 bytes after the end"),
     ];
     for (change, expected) in cases {
         let mut bytes = example();
@@ -375,7 +375,7 @@ fn an_encoding_that_is_not_the_shortest_is_refused() {
         bytes
     };
     let refused = |bytes: &[u8]| Trajectory::parse(ID, bytes, Limits::NONE).map(drop).unwrap_err().to_string();
-    assert_eq!(refused(&zeros), "rewards: are all zero, which is written without the column");
+    assert_eq!(refused(&zeros), "rewards: are all zero; leave the column out");
     assert_eq!(refused(&wide), "flags: are not those of the shortest encoding");
     assert_eq!(refused(&set), "flags: are not those of the shortest encoding");
 }
@@ -397,7 +397,7 @@ fn positions_and_surprises_stand_behind_the_other_columns_and_in_no_part() {
     part.splice(optional..=optional, [1, 7, 8]);
     part.extend([1; 8]);
     let refused = Segment::parse(ID, part.into(), Limits::NONE).map(drop).unwrap_err();
-    assert_eq!(refused.to_string(), "positions: stand in a whole trajectory only");
+    assert_eq!(refused.to_string(), "positions: are allowed in a whole trajectory only");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl<D: Device> DeviceThread<D> {
                 // Batches on the device are completed; waiting requests fail when `self` is dropped.
                 while !self.in_flight.is_empty() && self.collect().is_ok() {}
                 self.wake();
-                self.end("its engine was stopped");
+                self.end("the engine was stopped");
                 return;
             }
             if let Err(reason) = self.turn() {
@@ -135,7 +135,7 @@ impl<D: Device> DeviceThread<D> {
         let begun = self.now();
         let parts = self.queue.take(version, portion.positions);
         let Some(weights) = self.weights.get(&version) else {
-            return Err("weights were freed before their last request".to_owned());
+            return Err("weights were freed before the last request".to_owned());
         };
         let requests = &self.requests;
         let mut stage = |staged: &mut [f32]| {
@@ -228,13 +228,13 @@ impl<D: Device> DeviceThread<D> {
         self.queue.put_back(parts);
         let before = self.schedule.largest();
         if !self.schedule.exclude_from(size) {
-            return Err(format!("too little memory for the smallest batch, of {size}: {reason}"));
+            return Err(format!("not enough memory for the smallest batch ({size}): {reason}"));
         }
         // Several batches of a size may have been in flight.
         let (device, smaller) = (&self.shared.device, self.schedule.largest());
         if smaller < before {
             (self.report)(format!(
-                "{device} has too little memory for batches of {size}, using up to {smaller}: {reason}"
+                "not enough memory on {device} for batches of {size}; using up to {smaller}: {reason}"
             ));
         }
         Ok(())
@@ -279,7 +279,7 @@ impl<D: Device> DeviceThread<D> {
 impl<D: Device> Drop for DeviceThread<D> {
     fn drop(&mut self) {
         // Without effect if the reason is already set.
-        self.end("its thread panicked");
+        self.end("the thread panicked");
         let (requests, loads) = {
             let mut inbox = self.shared.inbox();
             (std::mem::take(&mut inbox.requests), std::mem::take(&mut inbox.loads))

@@ -68,7 +68,7 @@ impl LatentNetwork {
     pub(crate) fn from_folded(folded: &FoldedLatent, path: KernelVariant) -> Result<Self, Error> {
         let path = path.base();
         if !path.is_available() {
-            let reason = "this CPU or this system does not have it".to_owned();
+            let reason = "not supported by this CPU or system".to_owned();
             return Err(Error::Unavailable { path, reason });
         }
         let FoldedLatent { architecture, support, memory, layers } = folded;

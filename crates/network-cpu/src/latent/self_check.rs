@@ -19,7 +19,7 @@ pub(crate) fn self_check(path: KernelVariant, architecture: &Architecture) -> Re
     let mut evaluator = LatentEvaluator::new(packed, WeightsVersion(0));
     let worst = worst(&network, &mut evaluator).unwrap_or(f64::INFINITY);
     if worst > tolerance(path) {
-        return Ok(Err(format!("off by {worst:.3} in its self-check")));
+        return Ok(Err(format!("off by {worst:.3} in the self-check")));
     }
     Ok(Ok(()))
 }

@@ -136,7 +136,7 @@ fn attention_blocks_stand_behind_the_residual_ones_and_count_pairs_of_cells() {
     let added = layers.multiply_adds() - Layers::new(&without).unwrap().multiply_adds();
     // Four C · C matrices, two 2 C · C matrices, and two products for each pair of cells: score and sum.
     assert_eq!(added, 2 * (12 * (8 * 16 * 16) + 2 * 12 * 12 * 16));
-    for (heads, reason) in [(3, "3 does not divide 16"), (0, "of 0 heads")] {
+    for (heads, reason) in [(3, "divisible by 3, got 16"), (0, "of 0 heads")] {
         let uneven = Design { attention_heads: heads, ..design };
         let error = check(&Architecture { design: uneven, ..architecture.clone() }).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
@@ -176,7 +176,7 @@ fn a_bottleneck_has_a_convolution_down_and_one_up_around_two_of_half_the_channel
     assert_eq!(weights(&layers, "block.2."), expected);
     assert_eq!(layers.blocks[2].last().name, "block.2.up");
     let odd = Architecture { channels: 17, ..architecture.clone() };
-    assert!(check(&odd).unwrap_err().to_string().contains("17 are odd"));
+    assert!(check(&odd).unwrap_err().to_string().contains("got 17"));
     let pooled = Architecture { global_pooling: 8, ..architecture };
     assert!(check(&pooled).unwrap_err().to_string().contains("global_pooling 8"));
 }

@@ -249,7 +249,7 @@ pub struct Error {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The engine responded with an error.
-    #[error("the engine answered `{message}`")]
+    #[error("the engine responded `{message}`")]
     Refused {
         /// The engine's message.
         message: String,
@@ -258,7 +258,7 @@ pub enum Fault {
     #[error("a command is one line of 1 to {} bytes", COMMAND_BYTES_MAX)]
     Command,
     /// The engine responded to `genmove` with something else.
-    #[error("`{text}` is no move")]
+    #[error("`{text}` is not a move")]
     Move {
         /// Text of the response.
         text: String,
@@ -273,7 +273,7 @@ pub enum Fault {
     #[error("interrupted")]
     Interrupted,
     /// The engine has exited.
-    #[error("the engine has ended")]
+    #[error("the engine exited")]
     Ended,
     /// The response is too long.
     #[error("a response of more than {bytes_max} bytes")]

@@ -293,7 +293,7 @@ fn a_controller_plays_with_an_engine() {
     let first = controller.genmove(BoardGame::Go, size, Color::Black, PATIENCE).unwrap();
     assert_eq!(first, Move::Place(crate::Cell { column: 0, row: 0 }));
     let error = controller.play(BoardGame::Go, size, Ply { color: Color::White, played: first }, PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "an engine at `play W A5`: the engine answered `illegal move`");
+    assert_eq!(error.to_string(), "an engine at `play W A5`: the engine responded `illegal move`");
     controller.play(BoardGame::Go, size, Ply { color: Color::White, played: Move::Pass }, PATIENCE).unwrap();
     assert!(controller.send("list_commands", PATIENCE).unwrap().lines().count() > 20);
     for command in ["", " ", "name\nquit", &"x".repeat(5000)] {
@@ -347,7 +347,7 @@ fn a_greeting_is_skipped_and_an_answer_without_a_move_is_an_error() {
     };
     assert_eq!(genmove(&mut controller).unwrap(), Move::Resign);
     let error = genmove(&mut controller).unwrap_err();
-    assert_eq!(error.to_string(), "a script at `genmove W`: `Z99` is no move");
+    assert_eq!(error.to_string(), "a script at `genmove W`: `Z99` is not a move");
 }
 
 #[test]

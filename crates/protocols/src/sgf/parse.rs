@@ -123,7 +123,7 @@ impl Parser<'_> {
             match byte {
                 Some(b'(') if open.is_empty() || last.is_some() => {
                     open.push(last);
-                    self.limit(open.len(), DEPTH_MAX, "variations within each other")?;
+                    self.limit(open.len(), DEPTH_MAX, "nested variations")?;
                     self.at += 1;
                     self.skip_space();
                     if self.peek() != Some(b';') {
@@ -171,7 +171,7 @@ impl Parser<'_> {
                 self.skip_space();
             }
             if values.is_empty() {
-                return Err(self.expected("`[` behind the name of a property"));
+                return Err(self.expected("`[` after a property name"));
             }
             properties.push(Property { name, values });
         }
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
         if name.is_empty() || self.at - start > NAME_LETTERS_MAX {
             self.at = start;
-            return Err(self.expected("the name of a property in capital letters"));
+            return Err(self.expected("a property name in capital letters"));
         }
         Ok(name)
     }
@@ -221,7 +221,7 @@ impl Parser<'_> {
             }
         }
         self.at = start;
-        Err(self.expected("`]` behind a value"))
+        Err(self.expected("`]` after a value"))
     }
 
     /// Skips a line feed, a carriage return, or both in any order.

@@ -88,12 +88,12 @@ fn invalid_text_is_refused_with_its_place() {
         ("", 0, "expected `(;`"),
         ("(B[aa])", 7, "expected `(;`"),
         ("(;B[aa]", 7, "expected `;`, `(` or `)`"),
-        ("(;B[aa", 3, "expected `]` behind a value"),
-        ("(;B[aa\\", 3, "expected `]` behind a value"),
-        ("(;B)", 3, "expected `[` behind the name of a property"),
-        ("(;b[aa])", 2, "expected the name of a property in capital letters"),
+        ("(;B[aa", 3, "expected `]` after a value"),
+        ("(;B[aa\\", 3, "expected `]` after a value"),
+        ("(;B)", 3, "expected `[` after a property name"),
+        ("(;b[aa])", 2, "expected a property name in capital letters"),
         ("(;()", 3, "expected `;` behind `(`"),
-        ("(;B[aa]x]", 7, "expected the name of a property in capital letters"),
+        ("(;B[aa]x]", 7, "expected a property name in capital letters"),
         ("(;GM[6])", 1, "GM[6]: expected 1 (Go), 2 (Othello), 4 (Gomoku) or 11 (Hex)"),
         ("(;SZ[0])", 1, "SZ[0]: expected a number from 1 to 52, or two with a colon"),
         ("(;SZ[9:x])", 1, "SZ[9:x]: expected a number from 1 to 52, or two with a colon"),
@@ -116,7 +116,7 @@ fn files_beyond_the_limits_are_refused() {
         problem => panic!("{problem}"),
     };
     assert_eq!(refused(" ".repeat(BYTES_MAX + 1)), "bytes");
-    assert_eq!(refused("(;".repeat(2_000)), "variations within each other");
+    assert_eq!(refused("(;".repeat(2_000)), "nested variations");
     assert_eq!(refused(format!("({})", ";".repeat(100_001))), "nodes");
     assert_eq!(refused(format!("(;C{})", "[]".repeat(200_001))), "values");
     assert_eq!(refused(format!("(;SZ[52]AB{})", "[aa:ZZ]".repeat(40))), "listed points");

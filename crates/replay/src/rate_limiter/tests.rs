@@ -92,31 +92,26 @@ fn changed_settings_decide_as_if_they_had_held_from_the_beginning() {
 fn a_refused_insert_or_sample_states_its_reason() {
     let mut limiter = RateLimiter::new(ratio(2.0, 3, 2.0));
     limiter.insert(1);
-    assert_eq!(limiter.can_sample(1).unwrap_err().to_string(), "the table holds 1 of the 3 items that sampling needs");
+    assert_eq!(limiter.can_sample(1).unwrap_err().to_string(), "the table holds 1 of 3 items required for sampling");
     limiter.insert(3);
     assert_eq!(
         limiter.can_insert(1).unwrap_err().to_string(),
-        "4 inserted items are ahead of 2 samples per insert by more than the allowed 2 after 0 samples: waiting for \
-         the learner"
+        "waiting for the learner: 4 inserted items exceed 2 samples per insert by more than 2 after 0 samples"
     );
     limiter.sample(4);
     assert_eq!(
         limiter.can_sample(1).unwrap_err().to_string(),
-        "4 samples of 4 inserted items are ahead of 2 samples per insert by more than the allowed 2: waiting for the \
-         actors"
+        "waiting for the actors: 4 samples of 4 inserted items exceed 2 samples per insert by more than 2"
     );
 }
 
 #[test]
 fn settings_that_could_block_both_sides_are_refused() {
     let verdict = |settings: RateLimiterSettings| settings.check().unwrap_err().reason;
-    assert_eq!(verdict(ratio(0.0, 1, 1.0)), "0 samples per insert is not a number above 0");
-    assert_eq!(verdict(ratio(f64::NAN, 1, 1.0)), "NaN samples per insert is not a number above 0");
-    assert_eq!(verdict(ratio(1.0, 0, 1.0)), "the minimum is 0 items, it must be at least 1");
-    assert_eq!(
-        verdict(ratio(8.0, 1, 7.0)),
-        "an error of 7 samples could block both sides for ever, it must be at least 8"
-    );
+    assert_eq!(verdict(ratio(0.0, 1, 1.0)), "must be finite and above 0, got 0");
+    assert_eq!(verdict(ratio(f64::NAN, 1, 1.0)), "must be finite and above 0, got NaN");
+    assert_eq!(verdict(ratio(1.0, 0, 1.0)), "must be at least 1, got 0");
+    assert_eq!(verdict(ratio(8.0, 1, 7.0)), "must be at least 8, got 7, which could block both sides forever");
 }
 
 #[test]

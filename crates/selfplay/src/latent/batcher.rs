@@ -167,7 +167,7 @@ impl LatentBatcher {
     pub(crate) fn begin(&mut self, model: &mut dyn LatentModel) -> Result<(), Error> {
         let slots = self.trees.saturating_mul(self.nodes_per_tree);
         if u32::try_from(slots).is_err() {
-            return Err(Error::Backend(format!("searches with {slots} latent states do not fit into a pool")));
+            return Err(Error::Backend(format!("searches with {slots} latent states do not fit in a pool")));
         }
         self.batch_max = model.attributes().max_batch;
         if model.codes() != self.codes.len() {

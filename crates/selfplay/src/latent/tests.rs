@@ -384,7 +384,7 @@ fn a_search_too_large_for_any_pool_is_an_error() {
     let settings = Settings { games: 2, fast_simulations: u32::MAX, ..settings() };
     let mut episodes = LatentEpisodes::new(TicTacToe::new(), settings, 1.0, 5);
     let error = episodes.advance(&mut tic_tac_toe(3)).unwrap_err();
-    assert!(error.to_string().contains("do not fit into a pool"), "{error}");
+    assert!(error.to_string().contains("do not fit in a pool"), "{error}");
 }
 
 #[test]

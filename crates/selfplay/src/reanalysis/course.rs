@@ -10,19 +10,19 @@ use super::{Reanalysed, generator};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// It is an episode of another game.
-    #[error("it is an episode of {0}")]
+    #[error("the episode is of {0}")]
     OtherGame(String),
     /// The rules do not allow one of the actions.
     #[error(transparent)]
     Illegal(#[from] game::Error),
     /// The rules give another reward.
-    #[error("the rules do not give the reward of ply {ply}")]
+    #[error("the reward of ply {ply} differs from the rules")]
     Reward {
         /// The ply of the reward.
         ply: usize,
     },
     /// The stored observations and the observations of the game differ in size.
-    #[error("its observations have {stored} values, those of the game {expected}")]
+    #[error("observations have {stored} values, expected {expected}")]
     Observations {
         /// Number of values in a stored observation.
         stored: usize,
@@ -30,7 +30,7 @@ pub enum Unusable {
         expected: usize,
     },
     /// No search chose any of the steps.
-    #[error("none of its steps was searched")]
+    #[error("no step was searched")]
     NothingSearched,
 }
 

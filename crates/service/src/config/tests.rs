@@ -137,7 +137,7 @@ unknown key learner.batches in the environment variable ZEROFLEET__LEARNER__BATC
 unknown section [learn] in the environment variable ZEROFLEET__LEARN__BATCH; did you mean learner?
 batch in the environment variable ZEROFLEET__BATCH is outside any section; write it as section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
 unknown key learner.q in --set learner.q=3; [learner] has augment, batch, ema, learning_rate, milestones, optimiser
-unknown key learner.batch.size in --set learner.batch.size=3; it takes no keys below it
+unknown key learner.batch.size in --set learner.batch.size=3; it has no keys below it
 batch in --set batch=3 is outside any section; write it as section.key, sections are run, environment, network, search, selfplay, replay, learner, actor, reanalysis, arena, inference, security, telemetry
 --set learner.batch: expected section.key=value
 "

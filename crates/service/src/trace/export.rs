@@ -59,7 +59,7 @@ impl Exporter {
     pub(crate) async fn finish(mut self) {
         self.closing.cancel();
         if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
-            tracing::warn!("the collector of traces takes too long; the last spans are given up");
+            tracing::warn!("the trace collector is too slow; dropping the last spans");
             self.task.abort();
         }
     }
@@ -91,7 +91,7 @@ impl Sending {
                     count("sent", batch.len());
                     batch.clear();
                     if self.warned.take().is_some() {
-                        tracing::info!(collector = self.collector.address, "the collector takes traces again");
+                        tracing::info!(collector = self.collector.address, "exporting traces again");
                     }
                     pause = PAUSE[0];
                 }
@@ -139,14 +139,14 @@ impl Sending {
         let body = request(&self.identity, batch.to_vec()).encode_to_vec();
         match timeout(REQUEST_TIMEOUT, self.collector.post(body.into())).await {
             Ok(answered) => answered,
-            Err(_) => Err(ExportError::Away(format!("{} does not answer", self.collector.address))),
+            Err(_) => Err(ExportError::Away(format!("no response from {}", self.collector.address))),
         }
     }
 
     fn warn(&mut self, reason: &str) {
         if self.warned.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
-            tracing::warn!(reason, "traces are not taken; what does not fit the queue is dropped and counted");
+            tracing::warn!(reason, "cannot export traces; spans beyond the queue are dropped and counted");
         }
     }
 }
@@ -166,7 +166,7 @@ pub(crate) enum ExportError {
     #[error("{0}")]
     Away(String),
     /// A retry cannot succeed.
-    #[error("the collector answers {0}")]
+    #[error("the collector returned {0}")]
     Refused(StatusCode),
 }
 
@@ -176,21 +176,20 @@ impl Collector {
     /// # Errors
     /// The endpoint is invalid; the error describes the invalid part.
     pub(crate) fn parse(endpoint: &str) -> Result<Self, String> {
-        let uri: Uri = endpoint.parse().map_err(|_| "is no address: write it like http://127.0.0.1:4318".to_owned())?;
+        let uri: Uri = endpoint.parse().map_err(|_| "is not a URL such as http://127.0.0.1:4318".to_owned())?;
         match uri.scheme_str() {
             Some("http") => {}
             Some("https") => {
-                let reason =
-                    "is https: send to a collector on this machine or in this network, which sends on over TLS";
+                let reason = "is https; use a collector on this machine or in this network, which forwards over TLS";
                 return Err(reason.to_owned());
             }
-            _ => return Err("must begin with http://".to_owned()),
+            _ => return Err("must start with http://".to_owned()),
         }
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
-        let authority = authority.ok_or("names no host")?;
+        let authority = authority.ok_or("has no host")?;
         // User information would be printed wherever the endpoint is printed.
         if authority.as_str().contains('@') {
-            return Err("must hold no user and no password".to_owned());
+            return Err("must not contain a user or password".to_owned());
         }
         let address = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(PORT));
         let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
@@ -222,7 +221,7 @@ impl Collector {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Err(ExportError::Away(format!("{} answers {status}", self.address))),
+            | StatusCode::GATEWAY_TIMEOUT => Err(ExportError::Away(format!("{} returned {status}", self.address))),
             status => Err(ExportError::Refused(status)),
         }
     }

@@ -255,7 +255,7 @@ fn a_segment_that_ends_before_the_episode_and_before_its_unrolled_steps_is_refus
     let course = Course::of_one_player(vec![searched(0.0, 0.0); 6], FINISHED);
     let mut rows = Rows::new(&course, unroll(3, 1, 1.0), 1);
     let mut push = |ply, steps| rows.push(&course, &course.segment(ply, steps), &mut ChaCha8Rng::seed_from_u64(1));
-    assert_eq!(push(0, 2).unwrap_err(), "the segment has 3 steps of the 4 that were drawn");
+    assert_eq!(push(0, 2).unwrap_err(), "the segment has 3 of the 4 drawn steps");
     assert_eq!((push(0, 3), push(4, 2)), (Ok(()), Ok(())));
 }
 

@@ -208,11 +208,11 @@ fn every_illegal_tensor_is_refused_by_name() {
         ),
         (|r| r.raw_input_contents.push(Bytes::new()), "raw_input_contents", "3 entries for 2"),
         (|r| r.raw_input_contents[0] = floats(&TWO[1..]), "observations.raw_input_contents", "28 bytes"),
-        (|r| r.raw_input_contents[0] = Bytes::new(), "observations.raw_input_contents", "takes 32"),
+        (|r| r.raw_input_contents[0] = Bytes::new(), "observations.raw_input_contents", "needs 32"),
         (|r| r.inputs[0].datatype = "FP16".into(), "observations.raw_input_contents", "32 bytes of FP16"),
         (|r| r.raw_input_contents[1] = Bytes::from_static(&[1; 5]), "legal.raw_input_contents", "5 bytes"),
-        (|r| r.inputs[0].contents = Some(InferTensorContents::default()), "observations", "beside raw_input_contents"),
-        (|r| r.inputs[1].contents = Some(InferTensorContents::default()), "legal", "beside raw_input_contents"),
+        (|r| r.inputs[0].contents = Some(InferTensorContents::default()), "observations", "raw_input_contents"),
+        (|r| r.inputs[1].contents = Some(InferTensorContents::default()), "legal", "raw_input_contents"),
         (|r| r.raw_input_contents.clear(), "observations", "neither"),
         // Elements.
         (
@@ -249,13 +249,13 @@ fn every_illegal_list_is_refused_by_name() {
         (|r| r.inputs[0].contents = None, "observations", "neither"),
         (|r| r.inputs[1].contents = None, "legal", "neither"),
         (|r| contents(r, 0).fp32_contents.truncate(7), "observations.contents.fp32_contents", "7 elements"),
-        (|r| contents(r, 0).fp32_contents.clear(), "observations.contents.fp32_contents", "takes 8"),
-        (|r| contents(r, 0).fp64_contents.push(0.0), "observations.contents", "other lists than fp32_contents"),
-        (|r| contents(r, 0).bytes_contents.push(Bytes::new()), "observations.contents", "other lists"),
-        (|r| contents(r, 1).int_contents.push(1), "legal.contents", "other lists than bool_contents"),
+        (|r| contents(r, 0).fp32_contents.clear(), "observations.contents.fp32_contents", "needs 8"),
+        (|r| contents(r, 0).fp64_contents.push(0.0), "observations.contents", "lists other than fp32_contents"),
+        (|r| contents(r, 0).bytes_contents.push(Bytes::new()), "observations.contents", "lists other than"),
+        (|r| contents(r, 1).int_contents.push(1), "legal.contents", "lists other than bool_contents"),
         (|r| r.inputs[0].datatype = "FP16".into(), "observations.contents", "raw_input_contents only"),
         (|r| r.inputs[0].datatype = "BF16".into(), "observations.contents", "raw_input_contents only"),
-        (|r| r.inputs[0].datatype = "UINT8".into(), "observations.contents", "other lists than uint_contents"),
+        (|r| r.inputs[0].datatype = "UINT8".into(), "observations.contents", "lists other than uint_contents"),
         (
             |r| {
                 r.inputs[0].datatype = "UINT8".into();

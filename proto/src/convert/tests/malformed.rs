@@ -27,9 +27,9 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     let message = v1::Trajectory::from(trajectory(0));
     let cases: [Case<v1::Trajectory>; 4] = [
         (|m| m.id = None, "id: is missing"),
-        (|m| m.columns.clear(), "columns: end early"),
+        (|m| m.columns.clear(), "columns: are truncated"),
         (|m| m.columns = vec![1; 1 << 24].into(), "columns: has 16777216 bytes, the limit is 16773120"),
-        (|m| m.columns = [&m.columns[..], &[0]].concat().into(), "columns: has 1 bytes behind its end"),
+        (|m| m.columns = [&m.columns[..], &[0]].concat().into(), "columns: has 1 bytes after the end"),
     ];
     for (change, expected) in cases {
         refused::<_, Trajectory>(&message, change, expected);
@@ -42,12 +42,12 @@ fn every_malformed_revision_is_refused_by_the_field_at_fault() {
     let cases: [Case<v1::ReviseRequest>; 5] = [
         (|m| m.trajectory = None, "trajectory: is missing"),
         (|m| m.trajectory.as_mut().unwrap().id = None, "trajectory.id: is missing"),
-        (|m| m.trajectory.as_mut().unwrap().columns.clear(), "trajectory.columns: end early"),
+        (|m| m.trajectory.as_mut().unwrap().columns.clear(), "trajectory.columns: are truncated"),
         (
             |m| m.trajectory.as_mut().unwrap().columns = vec![1; 1 << 24].into(),
             "trajectory.columns: has 16777216 bytes, the limit is 16773120",
         ),
-        (|m| m.revision = u64::MAX, "revision: has no next one"),
+        (|m| m.revision = u64::MAX, "revision: is the maximum"),
     ];
     for (change, expected) in cases {
         let mut changed = message.clone();
@@ -81,7 +81,7 @@ fn every_malformed_batch_is_refused_by_the_field_at_fault() {
     refused::<_, SampleBatch>(&message, |m| m.table = None, "table: is missing");
     let cases: [Case<v1::Sample>; 7] = [
         (|s| s.trajectory = None, "trajectory: is missing"),
-        (|s| s.segment.truncate(9), "segment.columns: end early"),
+        (|s| s.segment.truncate(9), "segment.columns: are truncated"),
         (
             |s| s.segment = long().segment(0, UNROLL_STEPS_MAX + 1).unwrap().columns().clone(),
             "segment.steps: has 1026 entries, expected 1 to 1025",
@@ -140,11 +140,11 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
         (|a| a.blocks = 1 << 21, "blocks: 2097152 is not between 0 and 1048576"),
         (|a| a.squeeze_excitation = 1 << 21, "squeeze_excitation: 2097152 is not between 0 and 1048576"),
         (|a| a.global_pooling = a.channels, "global_pooling: 8 is not between 0 and 7"),
-        (|a| a.block = -1, "block: -1 is not a kind of block that this version knows"),
-        (|a| a.norm = 9, "norm: 9 is not a kind of norm that this version knows"),
+        (|a| a.block = -1, "block: -1 is not a block kind of this version"),
+        (|a| a.norm = 9, "norm: 9 is not a norm kind of this version"),
         (|a| a.attention_heads = a.channels + 1, "attention_heads: 9 is not between 0 and 8"),
-        (|a| a.heads = 3, "heads: 3 is not a kind of head that this version knows"),
-        (|a| a.activation = 5, "activation: 5 is not an activation that this version knows"),
+        (|a| a.heads = 3, "heads: 3 is not a head kind of this version"),
+        (|a| a.activation = 5, "activation: 5 is not an activation of this version"),
         (|a| a.muzero_value_prefix = true, "muzero_value_prefix: is set for a network without muzero_support"),
         (|a| a.chance_codes = 1, "chance_codes: 1 is not between 0 and 0"),
         (|a| (a.muzero_support, a.return_support) = (5, 5), "return_support: 5 is not between 0 and 0"),

@@ -153,12 +153,12 @@ mod insert_requests {
         let cases = [
             (vec![heartbeat()], "`heartbeat` came before `hello`"),
             (vec![goodbye()], "`goodbye` came before `hello`"),
-            (vec![hello(), goodbye(), heartbeat(), goodbye()], "`goodbye` came twice"),
-            (vec![empty.clone()], "a message is empty or of an unknown kind"),
-            (vec![hello(), empty], "a message is empty or of an unknown kind"),
+            (vec![hello(), goodbye(), heartbeat(), goodbye()], "duplicate `goodbye`"),
+            (vec![empty.clone()], "empty message or unknown message kind"),
+            (vec![hello(), empty], "empty message or unknown message kind"),
             (vec![sends(0)], "`trajectory` came before `hello`"),
-            (vec![hello(), hello()], "`hello` came twice"),
-            (vec![hello(), sends(0), hello()], "`hello` came twice"),
+            (vec![hello(), hello()], "duplicate `hello`"),
+            (vec![hello(), sends(0), hello()], "duplicate `hello`"),
         ];
         for (messages, message) in cases {
             let mut order = order(4);
@@ -196,7 +196,7 @@ mod insert_requests {
     fn a_trajectory_over_the_credit_ends_the_stream() {
         let mut order = order(2);
         let messages = [hello(), sends(0), sends(1), sends(2)];
-        let reason = "`trajectory` is over the credit of 2";
+        let reason = "`trajectory` exceeds the credit of 2";
         ends(&messages, |message| order.receive(message), Code::ResourceExhausted, reason);
     }
 
@@ -339,13 +339,13 @@ mod insert_replies {
     fn every_message_out_of_order_ends_the_stream() {
         let empty = v1::InsertResponse { message: None };
         let cases = [
-            (vec![empty.clone()], "a message is empty or of an unknown kind"),
-            (vec![ready(2), empty], "a message is empty or of an unknown kind"),
+            (vec![empty.clone()], "empty message or unknown message kind"),
+            (vec![ready(2), empty], "empty message or unknown message kind"),
             (vec![ack(0)], "`ack` came before `ready`"),
             (vec![refused(0, String::new(), String::new())], "`refused` came before `ready`"),
             (vec![waiting(1)], "`waiting` came before `ready`"),
-            (vec![ready(2), ready(2)], "`ready` came twice"),
-            (vec![ready(2), ack(0), ready(2)], "`ready` came twice"),
+            (vec![ready(2), ready(2)], "duplicate `ready`"),
+            (vec![ready(2), ack(0), ready(2)], "duplicate `ready`"),
         ];
         for (messages, message) in cases {
             ends(&messages, eager(), Code::FailedPrecondition, message);
@@ -358,16 +358,13 @@ mod insert_replies {
         let long = "x".repeat(REASON_BYTES_MAX + 1);
         let cases = [
             (vec![ready(0)], "credit: is zero"),
-            (vec![ready_of(3)], "revision: is 3, the client's is 2"),
-            (vec![ready_of(1), waiting(1)], "waiting: belongs to revision 2, the stream is of revision 1"),
-            (vec![ready_of(2), waiting(2), waiting(0)], "wait: 0 is not a reason to wait"),
-            (vec![ready_of(2), waiting(4)], "wait: 4 is not a reason to wait"),
-            (vec![ready(2), ack(2)], "sequence: 2 does not wait for an answer"),
-            (vec![ready(2), ack(0), ack(0)], "sequence: 0 does not wait for an answer"),
-            (
-                vec![ready(2), ack(0), refused(0, "game".into(), "is empty".into())],
-                "sequence: 0 does not wait for an answer",
-            ),
+            (vec![ready_of(3)], "revision: is 3, the client has 2"),
+            (vec![ready_of(1), waiting(1)], "waiting: requires revision 2, the stream has revision 1"),
+            (vec![ready_of(2), waiting(2), waiting(0)], "wait: 0 is not a wait reason"),
+            (vec![ready_of(2), waiting(4)], "wait: 4 is not a wait reason"),
+            (vec![ready(2), ack(2)], "sequence: 2 awaits no response"),
+            (vec![ready(2), ack(0), ack(0)], "sequence: 0 awaits no response"),
+            (vec![ready(2), ack(0), refused(0, "game".into(), "is empty".into())], "sequence: 0 awaits no response"),
             (vec![ready(2), disposition(0)], "disposition: 0 is not a disposition"),
             (vec![ready(2), disposition(4)], "disposition: 4 is not a disposition"),
             (vec![ready(2), disposition(-1)], "disposition: -1 is not a disposition"),
@@ -420,11 +417,11 @@ mod sample_requests {
     fn every_message_out_of_order_ends_the_stream() {
         let empty = v1::SampleRequest { message: None };
         let cases = [
-            (vec![empty.clone()], "a message is empty or of an unknown kind"),
-            (vec![open(), empty], "a message is empty or of an unknown kind"),
+            (vec![empty.clone()], "empty message or unknown message kind"),
+            (vec![open(), empty], "empty message or unknown message kind"),
             (vec![credit(1)], "`credit` came before `open`"),
-            (vec![open(), open()], "`open` came twice"),
-            (vec![open(), credit(1), open()], "`open` came twice"),
+            (vec![open(), open()], "duplicate `open`"),
+            (vec![open(), credit(1), open()], "duplicate `open`"),
         ];
         for (messages, message) in cases {
             let mut order = SampleOrder::new(GAME);
@@ -454,7 +451,7 @@ mod sample_requests {
     fn more_unused_credit_than_the_limit_ends_the_stream() {
         let mut order = SampleOrder::new(GAME);
         let messages = [open(), credit(CREDIT_BATCHES_MAX), credit(1)];
-        let reason = "`credit` is over the credit of 64";
+        let reason = "`credit` exceeds the credit of 64";
         ends(&messages, |message| order.receive(message), Code::ResourceExhausted, reason);
     }
 
@@ -522,7 +519,7 @@ mod sample_replies {
     fn an_empty_message_ends_the_stream() {
         let mut order = order(2);
         let messages = [sends(2), v1::SampleResponse { message: None }];
-        let reason = "a message is empty or of an unknown kind";
+        let reason = "empty message or unknown message kind";
         ends(&messages, |message| order.receive(message), Code::FailedPrecondition, reason);
     }
 
@@ -531,7 +528,7 @@ mod sample_replies {
         for credit in 0..3 {
             let mut order = order(credit);
             let messages = vec![sends(2); credit as usize + 1];
-            let reason = "`batch` is over the credit of 0";
+            let reason = "`batch` exceeds the credit of 0";
             ends(&messages, |message| order.receive(message), Code::ResourceExhausted, reason);
         }
     }

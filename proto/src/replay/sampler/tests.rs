@@ -185,7 +185,7 @@ async fn a_batch_over_the_credit_is_thrown_away_with_its_stream() {
     first.credit_of(1).await;
     first.batch(&batch(1, 2)).await;
     first.batch(&batch(2, 2)).await;
-    until(|| sampler.waiting_reason().is_some_and(|reason| reason.contains("over the credit"))).await;
+    until(|| sampler.waiting_reason().is_some_and(|reason| reason.contains("exceeds the credit"))).await;
     assert_eq!(within(sampler.next()).await, batch(1, 2));
     let mut second = server.sampling().await;
     second.open().await;

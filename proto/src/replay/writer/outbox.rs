@@ -325,13 +325,13 @@ impl Outbox {
             Answer::Duplicate { .. } => {
                 tracing::error!(
                     id = %trajectory.id(),
-                    "the replay server holds another trajectory under this id, and this one is lost: two actors have one id, \
-                     or an actor has lost its epoch"
+                    "trajectory lost: the replay server holds a different trajectory with this id; two actors share an \
+                     id, or an actor lost the stored epoch"
                 );
                 &mut stats.collisions
             }
             Answer::Stale { .. } => {
-                tracing::debug!(id = %trajectory.id(), "a trajectory came too late to be of use");
+                tracing::debug!(id = %trajectory.id(), "trajectory too old to be stored");
                 &mut stats.stale
             }
             Answer::Refused { fault, .. } => {

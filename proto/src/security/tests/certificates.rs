@@ -56,7 +56,7 @@ async fn an_expired_certificate_is_refused_and_the_status_gives_the_reason() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&serving(&files, authority.expired("127.0.0.1"))).await;
     let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
-    let expected = format!("https://{}: its certificate is rejected: it has expired", server.address);
+    let expected = format!("https://{}: server certificate rejected: expired", server.address);
     assert_eq!(message, expected);
 }
 
@@ -66,13 +66,13 @@ async fn a_certificate_of_another_name_or_signer_is_refused_and_the_status_gives
     let ca = files.write("ca.pem", &authority.pem);
     let server = Server::start(&serving(&files, authority.certificate("elsewhere"))).await;
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.contains("its certificate is rejected: ") && message.contains("127.0.0.1"), "{message}");
+    assert!(message.contains("server certificate rejected: ") && message.contains("127.0.0.1"), "{message}");
 
     let server = Server::start(&serving(&files, other.certificate("127.0.0.1"))).await;
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.ends_with("it is not signed by an authority in security.ca"), "{message}");
+    assert!(message.ends_with("not signed by a CA in security.ca"), "{message}");
     let message = refused(&server.channel("https", &SecuritySection::default())).await;
-    assert!(message.contains("security.ca, the authorities that sign server certificates, is not set"), "{message}");
+    assert!(message.contains("security.ca (CA certificates of the servers) is not set"), "{message}");
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_server_without_tls_is_not_taken_for_one_with_it() {
     let (files, authority) = (Files::new(), Authority::new());
     let server = Server::start(&SecuritySection::default()).await;
     let message = refused(&server.channel("https", &trusting(&files.write("ca.pem", &authority.pem)))).await;
-    assert!(message.ends_with("it does not answer with TLS; is it an http endpoint?"), "{message}");
+    assert!(message.ends_with("the server does not speak TLS; is it an http endpoint?"), "{message}");
 }
 
 #[tokio::test]
@@ -89,12 +89,12 @@ async fn a_client_without_a_valid_certificate_is_refused_where_one_is_required()
     let server = Server::start(&requiring_clients(&files, authority.certificate("127.0.0.1"), &clients)).await;
     let ca = files.write("ca.pem", &authority.pem);
     let message = refused(&server.channel("https", &trusting(&ca))).await;
-    assert!(message.contains("it requires a client certificate: set security.client_certificate"), "{message}");
+    assert!(message.contains("client certificate required; set security.client_certificate"), "{message}");
 
     let message = refused(&server.channel("https", &showing(&files, &ca, clients.expired("actor")))).await;
-    assert!(message.ends_with("it rejects the certificate of this client: expired"), "{message}");
+    assert!(message.ends_with("the server rejected the client certificate: expired"), "{message}");
     let message = refused(&server.channel("https", &showing(&files, &ca, authority.certificate("actor")))).await;
-    assert!(message.contains("it rejects the certificate of this client ("), "{message}");
+    assert!(message.contains("the server rejected the client certificate ("), "{message}");
 
     health(&server.channel("https", &showing(&files, &ca, clients.certificate("actor")))).await.unwrap();
 }

@@ -170,6 +170,6 @@ async fn one_token_leaves_connections_for_another() {
     }
     let refused = subscription(&connect("one")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.message(), "6 connections of actor are open, three quarters of all");
+    assert_eq!(refused.message(), "6 connections open for actor, three quarters of the total");
     subscription(&connect("two")).await.unwrap();
 }

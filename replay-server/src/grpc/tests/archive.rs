@@ -61,5 +61,5 @@ async fn an_invalid_archive_address_is_refused_with_its_key() {
     let mut config = Config::default();
     config.replay.archive = "ftp://host/folder".to_owned();
     let error = config.settings().unwrap_err().to_string();
-    assert!(error.contains("replay.archive") && error.contains("ftp is neither file nor s3"), "{error}");
+    assert!(error.contains("replay.archive") && error.contains("unknown scheme ftp; expected file or s3"), "{error}");
 }

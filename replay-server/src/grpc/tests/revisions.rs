@@ -75,12 +75,12 @@ async fn each_refusal_of_a_revision_has_its_status_and_names_what_was_wrong() {
     };
     let valid = || message_of(1, 0, -0.25, 9);
     let cases = [
-        (revise(valid(), 1).await, Code::Aborted, "is of revision 0, the searches were computed from revision 1"),
-        (revise(message_of(1, 5, 0.0, 9), 0).await, Code::NotFound, "no table holds"),
-        (revise(message_of(1, 0, 0.0, 6), 0).await, Code::FailedPrecondition, "are of weights v7"),
+        (revise(valid(), 1).await, Code::Aborted, "has revision 0, the searches are based on revision 1"),
+        (revise(message_of(1, 5, 0.0, 9), 0).await, Code::NotFound, "is in no table"),
+        (revise(message_of(1, 0, 0.0, 6), 0).await, Code::FailedPrecondition, "have weights v7"),
         (revise(v1::Trajectory { id: None, ..valid() }, 0).await, Code::InvalidArgument, "trajectory.id: is missing"),
         (revise(v1::Trajectory { columns: vec![1].into(), ..valid() }, 0).await, Code::InvalidArgument, "columns"),
-        (revise(valid(), u64::MAX).await, Code::InvalidArgument, "revision: has no next one"),
+        (revise(valid(), u64::MAX).await, Code::InvalidArgument, "revision: is the maximum"),
     ];
     for (status, code, text) in cases {
         assert!(status.code() == code && status.message().contains(text), "{status:?}, expected {text}");

@@ -126,7 +126,7 @@ async fn an_unknown_table_is_not_found_and_the_existing_ones_are_named() {
     let of_update = server.client.clone().update_priorities(request).await.unwrap_err();
     for status in [of_stats, of_list, of_sample, of_update] {
         assert_eq!(status.code(), Code::NotFound);
-        assert_eq!(status.message(), "there is no table \"stack\", only main, queue");
+        assert_eq!(status.message(), "unknown table \"stack\"; tables are main, queue");
     }
     server.stop().await;
 }
@@ -185,7 +185,7 @@ async fn a_batch_that_is_late_ends_its_stream_with_the_reason() {
     }
     let status = end(&mut batches).await;
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    let reason = "no batch of the table main within 50 ms: the table holds 0 of the 4 items that sampling needs";
+    let reason = "no batch from table main within 50 ms: the table holds 0 of 4 items required for sampling";
     assert_eq!(status.message(), reason);
     server.stop().await;
 }
@@ -203,7 +203,7 @@ async fn a_batch_that_cannot_be_drawn_whole_keeps_what_was_drawn_until_it_can() 
         Some(Out::Waiting(v1::Waiting { reason })) => reason,
         other => panic!("{other:?}"),
     };
-    assert!(reason.starts_with("no item in the window may be drawn"), "{reason}");
+    assert!(reason.starts_with("no item in the window can be drawn"), "{reason}");
     assert_eq!(server.stats_of("queue").await.unwrap().table.unwrap().samples_total, 4);
     server.insert_all([1]).await;
     let sequences = loop {

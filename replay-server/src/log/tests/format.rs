@@ -19,7 +19,7 @@ fn a_log_of_an_older_format_is_refused_with_its_version_and_left_unchanged() {
         let memory = Memory::with([(SegmentNumber(1).file_name(), old(format))].into());
         let files = memory.files();
         let error = open(&memory, 1 << 20).map(drop).unwrap_err().to_string();
-        assert!(error.contains(&format!("is of format {format}, this program reads format 3")), "{error}");
+        assert!(error.contains(&format!("has format {format}, this program reads format 3")), "{error}");
         assert_eq!(memory.files(), files);
     }
 }

@@ -172,7 +172,7 @@ fn a_recorder_refuses_what_it_cannot_store_and_goes_on() {
     assert_eq!(refused(recorder.push(&[0.0, f32::NAN, 0.0, 0.0])), "observations[0]: value 1: NaN is not in [0, 1]");
     recorder.push(&[0.0, 0.2, 0.4, 0.6]).unwrap();
     let skipped = refused(recorder.push(&[0.4, 0.8, 0.0, 0.0]));
-    assert_eq!(skipped, "observations[1]: does not repeat the 1 newest frames of the one before");
+    assert_eq!(skipped, "observations[1]: does not repeat the 1 latest frames of the previous observation");
     recorder.push(&[0.4, 0.6, 0.0, 1.0]).unwrap();
     assert_eq!(recorder.len(), 2);
     let trajectory = Trajectory::of_recorded(ID, "any", &[step()], Episode::of(Outcome::Finished), recorder).unwrap();
@@ -185,7 +185,7 @@ fn a_trajectory_has_one_observation_for_each_step_and_the_final_one() {
     let layout = ObservationLayout { element: Element::F32, frame_values: 1, stack: 1 };
     let mut short = Recorded::of(layout, &vec![vec![1.0]; 3]);
     short.plies = 3;
-    let expected = "observations: are 3, expected one for each of 3 steps and the final one";
+    let expected = "observations: are 3, expected one for each of 3 steps and a final observation";
     assert_eq!(refused(short.trajectory(Episode::of(Outcome::Finished))), expected);
 }
 
@@ -219,10 +219,10 @@ fn the_layout_is_the_documented_one() {
 fn every_malformed_column_is_refused_with_the_defect() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(Change, &str); 12] = [
-        (|b| b.clear(), "end early"),
-        (|b| b[0] = 0, "have an unknown type of numbers"),
-        (|b| b[0] = 4, "have an unknown type of numbers"),
-        (|b| b.truncate(2), "end early"),
+        (|b| b.clear(), "are truncated"),
+        (|b| b[0] = 0, "have an unknown element type"),
+        (|b| b[0] = 4, "have an unknown element type"),
+        (|b| b.truncate(2), "are truncated"),
         (|b| b[1] = 0, "stack 0 frames, expected 1 to 64"),
         (|b| b[2] = 0, "have 0 values per frame, expected 1 to 1048576"),
         (|b| b.truncate(3), "lack the size of a block"),

@@ -112,12 +112,12 @@ fn positions_are_counted_while_they_are_held_and_only_where_they_are_merged() {
 fn weights_of_positions_and_surprises_need_uniform_draws() {
     let refused = |settings: TableSettings| settings.check().unwrap_err().to_string();
     let merging = TableSettings { merge_positions: true, ..prioritised(0.5) };
-    assert_eq!(refused(merging), "merge_positions: needs the selector uniform");
+    assert_eq!(refused(merging), "merge_positions: requires the selector uniform");
     let surprising = TableSettings { surprise_share: 0.5, ..by(Selector::Lifo) };
-    assert_eq!(refused(surprising), "surprise_share: needs the selector uniform");
+    assert_eq!(refused(surprising), "surprise_share: requires the selector uniform");
     for (share, shown) in [(-0.5, "-0.5"), (1.5, "1.5"), (f64::NAN, "NaN")] {
         let settings = TableSettings { surprise_share: share, ..by(Selector::Uniform) };
-        assert_eq!(refused(settings), format!("surprise_share: {shown} is not from 0 to 1"));
+        assert_eq!(refused(settings), format!("surprise_share: must be from 0 to 1, got {shown}"));
     }
 }
 

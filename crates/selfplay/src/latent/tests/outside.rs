@@ -251,5 +251,5 @@ fn environments_that_cannot_go_on_are_an_error_with_their_reason() {
     let mut episodes = LatentEpisodes::in_environments(Box::new(environments), settings(), 0.9, 5);
     let error = (0..1000).find_map(|_| episodes.advance(&mut model(&game)).err()).unwrap();
     assert!(matches!(error, crate::Error::Environments(_)), "{error}");
-    assert_eq!(error.to_string(), "the environments outside cannot go on");
+    assert_eq!(error.to_string(), "environment outside failed");
 }
