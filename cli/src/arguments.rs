@@ -1,20 +1,43 @@
-//! Parses the command line, where a negative number is the value of an option.
+//! Parses the command line, where a negative number is the value of an option, and groups the commands in the help.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error, FromArgMatches as _};
 
 use crate::Cli;
 
+/// Commands by purpose, in the order of the help.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Train", &["train", "tune", "ablate", "env"]),
+    ("Play", &["play", "gtp", "gomocup", "analysis"]),
+    ("Measure", &["eval", "match", "bench", "picture"]),
+    ("Operate", &["top", "weights", "replay", "inference", "doctor"]),
+];
+
 /// Parses a command line, the name of the program included.
 ///
 /// # Errors
 /// An invalid command line, a request for help or for the version.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, Error> {
-    let mut command = with_negative_numbers(Cli::command());
+    let mut command = with_groups(with_negative_numbers(Cli::command()));
     let matches = command.try_get_matches_from_mut(arguments).map_err(with_reason)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Lists the commands in groups in place of one list.
+fn with_groups(command: Command) -> Command {
+    let mut list = String::new();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(list, "{heading}:");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let _ = writeln!(list, "  {name:<11}{}", about.unwrap_or_default());
+        }
+        list.push('\n');
+    }
+    command.help_template(format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}"))
 }
 
 /// Lets every option of a command and all subcommands take a negative number. The error then reports the range
@@ -73,6 +96,24 @@ mod tests {
         let error = parsed("zerofleet eval --run a --simulations -1").unwrap_err();
         assert!(error.contains("-1 is not in 0..="), "{error}");
         assert!(parsed("zerofleet train -1").unwrap_err().contains("unexpected argument '-1'"));
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_and_has_a_summary_of_one_line() {
+        fn check(command: &Command) {
+            let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!((1..=70).contains(&summary.chars().count()), "{}: {summary}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        let command = with_groups(Cli::command());
+        check(&command);
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut all: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        listed.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(listed, all);
+        let help = parsed("zerofleet --help").unwrap_err();
+        assert!(help.contains("Operate:\n  top ") && help.contains("--version"), "{help}");
     }
 
     #[test]
