@@ -1,8 +1,8 @@
 //! Trains networks of every model on the CPU, without libtorch.
 //!
 //! A [`Trainer`] takes batches of [`Examples`](training::Examples) and computes steps with the instructions of a
-//! [`Path`], on dedicated threads; a [`Snapshot`] is a copy of the state, in the file format of every backend. The
-//! crate depends on no game, process or clock.
+//! [`Path`], on dedicated threads; a [snapshot](training::Snapshot) is a copy of the state, in the file format of every
+//! backend. The crate depends on no game, process or clock.
 //!
 //! `alphazero` and `latent` build the `graph` of a network, which runs forward and backward in phases between batch
 //! norms. The operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms
