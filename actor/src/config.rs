@@ -111,7 +111,7 @@ pub struct ActorSection {
     /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on self-play positions, and used while the
     /// predictions match floating point. `auto` selects it at a speedup of at least 1.25.
     pub precision: PrecisionPreference,
-    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
+    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`. `simulated` plays
     /// without a network, for fleet benchmarks: the games are noise.
     pub kernel: Kernel,
     /// Duration of a `simulated` batch, in microseconds; 0 with every other kernel, so that a key set by accident is

@@ -89,7 +89,7 @@ pub struct ArenaSection {
     pub device: DevicePreference,
     /// Preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
-    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
 }
 

@@ -58,7 +58,7 @@ enum Part {
     Replay(self::replay::Args),
     /// Inference server over loopback, relative to the evaluator alone.
     Inference(self::inference::Args),
-    /// Self-play, relative to the evaluator or a simulated accelerator.
+    /// Self-play as a share of the evaluator or a simulated accelerator.
     Selfplay(Box<self::selfplay::Args>),
     /// CPU kernel next to libtorch, OpenVINO and onnxruntime.
     ///
@@ -91,7 +91,7 @@ enum Part {
     /// Attacks a server; started by `hostile` in a separate process.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// Training on the CPU with the kernels, libtorch and PyTorch.
+    /// Training steps on the CPU: own kernels, libtorch and PyTorch.
     ///
     /// Also measures a learner with a replay server, and batch sizes.
     Learner(Box<self::learner::Args>),

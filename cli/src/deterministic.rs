@@ -436,7 +436,7 @@ fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
 
 /// Refuses to resume with a value that differs from the start of the run.
 fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
-    ensure!(before == now, "{what} of the run is {before}, not {now}; results would differ");
+    ensure!(before == now, "the run was started with {what} {before}, but it is now {now}; results would not repeat");
     Ok(())
 }
 

@@ -31,7 +31,7 @@ enum Need {
 }
 
 impl Answer {
-    /// Returns the need of a run with this number of learners on this CPU.
+    /// Returns whether a run with this number of learners needs libtorch on this CPU.
     ///
     /// # Errors
     /// A key of the run file is invalid; the error names it.

@@ -181,7 +181,7 @@ pub(crate) struct Settings {
     pub discount: f32,
     /// Side of the person at the start.
     pub person: Player,
-    /// Number of listed moves of the search policy.
+    /// Number of moves to list, by search policy.
     pub listed_moves: usize,
     /// Seed of random choices in the search.
     pub seed: u64,

@@ -10,7 +10,7 @@ use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use proto::inference::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Hello, RejectReason};
 use tokio::runtime::{Builder, Runtime};
 
-/// Timeout of the connection; a server without weights does not accept it.
+/// Timeout for connecting. A server without weights does not accept connections.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a batch request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -81,7 +81,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
 
-    /// Engine on a CPU: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
+    /// Evaluator on a CPU: `auto`, `libtorch`, or a kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
 

@@ -71,7 +71,7 @@ pub(crate) struct Args {
 /// Measurements other than a study.
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Measure {
-    /// Measures batch and micro-batch sizes for speed and memory.
+    /// Measures speed and memory at several batch and micro-batch sizes.
     ///
     /// Recommends a size.
     #[command(disable_help_flag = true)]

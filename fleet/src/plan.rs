@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
-    /// Number of self-play processes [default: by GPUs or cores].
+    /// Number of self-play processes [default: from the number of GPUs or cores].
     ///
     /// The processes are divided over the boards of the run. The default is one per GPU that evaluates, or else as
     /// many as fit the cores.

@@ -61,7 +61,7 @@ pub struct InferenceSection {
     pub device: DevicePreference,
     /// Preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
-    /// Engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
+    /// Evaluator on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
     /// Number of the latest weights versions to serve.
     pub versions_kept: usize,

@@ -221,7 +221,7 @@ pub enum DecayKind {
     Cosine,
     /// A line, from peak to floor.
     Linear,
-    /// A multiplier at some places.
+    /// Multiplied by a factor at given parts of the schedule.
     Steps,
     /// No decay after warm-up.
     Constant,

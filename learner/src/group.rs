@@ -368,7 +368,7 @@ impl Group {
         true
     }
 
-    /// Gives the next version number, under which all members publish now.
+    /// Assigns the next version number, under which all members then publish.
     pub(crate) fn give_number(&mut self) -> Option<WeightsVersion> {
         self.numbering.give().map(WeightsVersion)
     }

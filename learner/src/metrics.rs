@@ -79,7 +79,7 @@ pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTim
     }
 }
 
-/// Adds to the times for parts of phase `publish`; both are zero most of the time.
+/// Adds `publish` and `checkpoint`, which are usually zero, to the times of the phase `publish` by part.
 pub(crate) fn held_up(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());

@@ -175,7 +175,7 @@ impl Accepting {
         permit
     }
 
-    /// Logs a refused connection, once for a series with the same reason.
+    /// Logs a refused connection; consecutive refusals with the same reason are logged once.
     fn log_refusal(&mut self, limit: Refusal) {
         if self.refusal.replace(limit) != Some(limit) {
             let connections_max = self.connections_max;

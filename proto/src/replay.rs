@@ -59,7 +59,7 @@ pub const INSERT_REVISION: u32 = 2;
 /// The reason why trajectories wait for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertWait {
-    /// The server stores other trajectories first, or waits for further ones.
+    /// The server stores other trajectories first, or waits for more of them.
     Turn,
     /// A rate limiter blocks inserts.
     Limited,

@@ -6,7 +6,7 @@ use protocols::gtp;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The protocol has no name for the game.
-    #[error("the Go Text Protocol plays Go, Hex, Othello and Gomoku, not {game}")]
+    #[error("GTP supports only Go, Hex, Othello and Gomoku, not {game}")]
     Game {
         /// Name of the game.
         game: String,

@@ -287,7 +287,7 @@ fn an_engine_that_cannot_play_the_game_is_refused_with_its_name_and_command() {
                     `boardsize 9`: the engine responded `unacceptable size`";
     assert_eq!(error, expected);
     let error = refused("connect_four", settings(folder.path(), &script));
-    assert_eq!(error, "the Go Text Protocol plays Go, Hex, Othello and Gomoku, not connect_four");
+    assert_eq!(error, "GTP supports only Go, Hex, Othello and Gomoku, not connect_four");
     let words = vec!["no-such-program-of-go".to_owned()];
     let error = refused("go-9", Settings { words, ..settings(folder.path(), &script) });
     assert!(error.contains("script at `start`: "), "{error}");

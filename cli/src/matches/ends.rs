@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use arena::matches::{GameEnd, Played};
 use serde::Serialize;
 
-/// Maximum forfeits, and maximum void openings, in the text report of a pairing.
+/// Number of forfeits, and of void openings, that the text report lists per pairing.
 const LISTED_MAX: usize = 5;
 
 /// The games of a pairing that were not decided by the rules.

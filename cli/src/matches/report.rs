@@ -104,7 +104,7 @@ pub(super) struct SprtReport {
     pub(super) settings: arena::sprt::Settings,
     /// Log-likelihood ratio of the results.
     pub(super) log_likelihood_ratio: f64,
-    /// The ratios at which the test stops.
+    /// Log-likelihood ratios at which the SPRT stops.
     pub(super) bounds: Bounds,
     /// The decision so far.
     pub(super) state: State,

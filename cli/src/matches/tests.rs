@@ -357,7 +357,7 @@ fn the_game_is_that_of_the_runs_or_the_named_one() {
     assert_eq!((game.to_string().as_str(), players.len()), ("hex-4", 2));
     let unsupported = parsed(&["random", "e", "--game", "connect_four", "--engine", "e=sh"]);
     let error = service::chain(&unsupported.contenders(&Drain::new()).err().unwrap());
-    assert_eq!(error, "the Go Text Protocol plays Go, Hex, Othello and Gomoku, not connect_four");
+    assert_eq!(error, "GTP supports only Go, Hex, Othello and Gomoku, not connect_four");
 }
 
 #[test]

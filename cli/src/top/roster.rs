@@ -17,7 +17,7 @@ const AT_ONCE_MAX: usize = 32;
 const LOST_SHOWN: Duration = Duration::from_secs(600);
 /// Maximum shown lost processes that are no longer listed; the most recently lost are kept.
 const LOST_MAX: usize = 64;
-/// Maximum length of names and versions; longer texts are cut.
+/// Maximum length of a name or version; longer ones are truncated.
 const NAME_LENGTH_MAX: usize = 40;
 /// Maximum length of reasons; longer texts are cut.
 const REASON_LENGTH_MAX: usize = 200;

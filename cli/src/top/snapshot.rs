@@ -44,7 +44,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) role: Option<Role>,
-    /// Host name, or name in the run.
+    /// Name of the process in the run, or the host name.
     pub(super) name: String,
     pub(super) address: String,
     pub(super) state: &'static str,

@@ -14,7 +14,7 @@ pub enum Error {
         limit: usize,
     },
     /// The tower of this model does not support the design.
-    #[error("{part} needs the model alphazero in a game scored by outcome")]
+    #[error("{part} requires the model `alphazero` and a game scored by outcome")]
     Design {
         /// Part of the design, as in run files: `activation mish`.
         part: String,

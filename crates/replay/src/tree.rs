@@ -17,7 +17,7 @@ pub(crate) struct Tree {
     /// The inner nodes: the root is at index 1, the children of `n` are at `2n` and `2n + 1`, and each node of the last
     /// half is the parent of one block.
     nodes: Vec<Summary>,
-    /// The oldest place in use.
+    /// The oldest slot in use.
     front: u64,
     /// The next place to be appended.
     end: u64,

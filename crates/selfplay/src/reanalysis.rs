@@ -55,7 +55,7 @@ pub struct Reanalysis<G: Game> {
     finished: Vec<Reanalysed>,
     /// The weights version of every answer in the trees.
     version: u64,
-    /// Counts of rounds that an error cut short; the next round reports them.
+    /// Counters of rounds that an error cut short, added to the report of the next round.
     unreported: Round,
 }
 

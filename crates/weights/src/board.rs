@@ -50,7 +50,7 @@ pub enum OtherGame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OneBoard {
     /// The model or the game does not allow pooled heads.
-    #[error("only AlphaZero networks of games with an action per cell support several boards")]
+    #[error("only AlphaZero networks for games with one action per cell support several board sizes")]
     Kind,
     /// The heads are flattened.
     #[error("the heads are not pooled (network.heads)")]

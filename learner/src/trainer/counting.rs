@@ -23,7 +23,7 @@ pub(crate) struct Log {
     pub(crate) queued_max: usize,
 }
 
-/// A trainer with steps that take every batch and apply nothing.
+/// A trainer whose steps accept every batch and never change weights.
 #[derive(Debug)]
 pub(crate) struct Counting {
     log: Arc<Mutex<Log>>,

@@ -135,7 +135,7 @@ impl TryFrom<v1::Architecture> for Architecture {
                 (0, _) => Model::Alphazero,
                 (support, 0) => Model::Muzero { support, value_prefix: muzero_value_prefix },
                 (_, _) if muzero_value_prefix => {
-                    return Err(invalid("muzero_value_prefix", "is set for a network with chance_codes"));
+                    return Err(invalid("muzero_value_prefix", "must not be set for a network with chance_codes"));
                 }
                 (support, codes) => Model::StochasticMuzero { support, codes },
             },

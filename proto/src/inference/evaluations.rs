@@ -155,7 +155,7 @@ impl Evaluations {
     }
 }
 
-/// Returns the rejection for a response that did not arrive in time, for any cause.
+/// Returns the rejection for a response that did not arrive in time, whatever the reason.
 fn too_late(timeout: Duration) -> Rejection {
     Rejection { reason: RejectReason::Late, message: format!("no response within {timeout:?}"), retry_after: None }
 }

@@ -46,7 +46,7 @@ pub enum ReviseRefusal {
     Stale,
     /// No table holds the trajectory any more.
     Evicted,
-    /// The stored searches come from newer weights.
+    /// The sent searches come from older weights than the stored ones.
     Older,
     /// The revision is invalid, or belongs to another episode.
     Invalid,

@@ -234,7 +234,7 @@ struct ShardStream {
     /// Statistics in the last batch.
     table: Option<TableStats>,
     polled: Option<Polled>,
-    /// True while the server delays the draws: no sample is expected before the next batch.
+    /// True while the server holds back draws: no sample of this server is expected for the next batch.
     excluded: bool,
     started: Instant,
 }

@@ -22,7 +22,7 @@ use fetch_limiter::{FetchLimiter, FetchPermit};
 
 /// Default number of concurrent fetches: enough to saturate any link, at a chunk or two of memory each.
 const FETCHES_MAX: usize = 64;
-/// Time after which a fetch no longer blocks other fetches: a link of 100 Mbit/s transfers 60 MB meanwhile.
+/// Time after which a fetch stops blocking other fetches; a link of 100 Mbit/s transfers about 60 MB in that time.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time limit for fetches of a version that is no longer kept, on top of the time at the slowest rate.

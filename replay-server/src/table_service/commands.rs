@@ -102,7 +102,7 @@ pub enum Refusal {
     #[error("trajectory {0} is in no table")]
     NotHeld(TrajectoryId),
     /// The change is in force, but a restart may lose it.
-    #[error("change lost at the next restart: the log rejected it ({0}); retry")]
+    #[error("the change will be lost at the next restart: the log rejected it ({0}); retry")]
     NotDurable(String),
     /// The queue of priorities to the log is full; nothing was changed.
     #[error("too many priorities waiting for the log ({waiting}); retry later")]

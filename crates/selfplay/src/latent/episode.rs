@@ -22,7 +22,7 @@ pub(crate) struct LatentEpisode {
     /// The layout of the observations to record, if the rules do not recompute them.
     layout: Option<ObservationLayout>,
     observations: Option<Observations>,
-    /// Observations and steps of this episode that went into batches.
+    /// Number of observations and steps from this episode in batches so far.
     leaves: u64,
 }
 

@@ -10,13 +10,13 @@ use super::{Reanalysed, generator};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// It is an episode of another game.
-    #[error("the episode is of {0}")]
+    #[error("the episode belongs to {0}")]
     OtherGame(String),
     /// The rules do not allow one of the actions.
     #[error(transparent)]
     Illegal(#[from] game::Error),
     /// The rules give another reward.
-    #[error("the reward of ply {ply} differs from the rules")]
+    #[error("the reward at ply {ply} does not match the rules")]
     Reward {
         /// The ply of the reward.
         ply: usize,

@@ -150,7 +150,7 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
         (|a| (a.muzero_support, a.return_support) = (5, 5), "return_support: 5 is not between 0 and 0"),
         (
             |a| (a.muzero_support, a.chance_codes, a.muzero_value_prefix) = (5, 4, true),
-            "muzero_value_prefix: is set for a network with chance_codes",
+            "muzero_value_prefix: must not be set for a network with chance_codes",
         ),
     ];
     for (change, expected) in cases {
