@@ -379,7 +379,7 @@ impl Run {
         let mut examples = built.examples;
         settings.smoothing().apply(&mut examples);
         self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
-        match self.trainer.step(&examples, &mut Instant::now) {
+        match self.trainer.step(&examples) {
             Ok(losses) => {
                 self.positions += examples.positions() as u64;
                 Ok(Some(losses))

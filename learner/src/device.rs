@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use inference::TrainingPrecision;
 use network_torch::{DevicePreference, Purpose};
 use serde::{Deserialize, Serialize};
@@ -110,8 +109,7 @@ impl Subject {
         let mut step = |positions| {
             let examples = examples(architecture, section, positions);
             let start = Instant::now();
-            trainer.queue(&examples, &mut Instant::now)?;
-            match trainer.collect(&mut Instant::now).context("no step is queued")? {
+            match trainer.step(&examples) {
                 Ok(_) | Err(training::Error::Overflow { .. }) => Ok(start.elapsed()),
                 Err(error) => Err(error.into()),
             }

@@ -15,11 +15,9 @@ mod exchange;
 #[cfg(not(feature = "torch"))]
 mod no_device;
 
-use std::time::Instant;
-
 #[cfg(feature = "torch")]
 pub(crate) use network_torch::DeviceContribution;
-use training::{Contributed, Error, Examples, Trained};
+use training::{Contributed, Error, Examples, Laps, Trained};
 
 #[cfg(not(feature = "torch"))]
 pub(crate) use self::no_device::DeviceContribution;
@@ -37,7 +35,7 @@ pub(crate) trait Trainer: training::Trainer {
         &mut self,
         _examples: Option<&Examples>,
         _beside: &[f32],
-        _clock: &mut dyn FnMut() -> Instant,
+        _laps: &mut Laps<'_>,
     ) -> Result<Contributed<DeviceContribution>, Error> {
         Err(Error::Backend(ON_HOST.into()))
     }
@@ -49,7 +47,7 @@ pub(crate) trait Trainer: training::Trainer {
     fn apply_on_device(
         &mut self,
         _mean: Contributed<DeviceContribution>,
-        _clock: &mut dyn FnMut() -> Instant,
+        _laps: &mut Laps<'_>,
     ) -> Result<Trained, Error> {
         Err(Error::Backend(ON_HOST.into()))
     }
@@ -63,16 +61,16 @@ impl Trainer for network_torch::Trainer {
         &mut self,
         examples: Option<&Examples>,
         beside: &[f32],
-        clock: &mut dyn FnMut() -> Instant,
+        laps: &mut Laps<'_>,
     ) -> Result<Contributed<DeviceContribution>, Error> {
-        Ok(Self::contribute_on_device(self, examples, beside, clock)?)
+        Ok(Self::contribute_on_device(self, examples, beside, laps)?)
     }
 
     fn apply_on_device(
         &mut self,
         mean: Contributed<DeviceContribution>,
-        clock: &mut dyn FnMut() -> Instant,
+        laps: &mut Laps<'_>,
     ) -> Result<Trained, Error> {
-        Ok(Self::apply_on_device(self, mean, clock)?)
+        Ok(Self::apply_on_device(self, mean, laps)?)
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
 use service::Health;
 use service::trace::{self, Span};
-use training::{Contents, Examples, Losses, StepTimes, Trained};
+use training::{Contents, Examples, Laps, Losses, StepTimes, Trained};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::group::Group;
@@ -272,8 +272,8 @@ impl Training {
         self.trainer.set_progress(self.settings.schedule.progress(self.elapsed_seconds(), self.positions));
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
-            None => self.trainer.queue(&examples, &mut Instant::now),
-            Some(_) => self.trainer.queue_nothing(&examples, &mut Instant::now),
+            None => self.trainer.queue(&examples, &mut Laps::new(&mut Instant::now)),
+            Some(_) => self.trainer.queue_nothing(&examples, &mut Laps::new(&mut Instant::now)),
         };
         queued.context("train")?;
         self.report_micro_batches();
@@ -301,7 +301,7 @@ impl Training {
         if let Some(ends) = pending.ends {
             std::thread::sleep(ends.saturating_duration_since(Instant::now()));
         }
-        let trained = self.trainer.collect(&mut Instant::now).context("no step is queued")?;
+        let trained = self.trainer.collect(&mut Laps::new(&mut Instant::now)).context("no step is queued")?;
         self.take(pending, trained, writing)
     }
 

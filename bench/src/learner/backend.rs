@@ -79,12 +79,11 @@ fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
 
 fn in_this_process(mut trainer: impl Trainer + 'static, inputs: &Inputs, details: String) -> anyhow::Result<Prepared> {
     let (examples, threads) = (inputs.examples.clone(), inputs.case.threads);
-    let losses =
-        (0..CHECKED_STEPS).map(|_| trainer.step(&examples, &mut Instant::now)).collect::<Result<Vec<_>, _>>()?;
+    let losses = (0..CHECKED_STEPS).map(|_| trainer.step(&examples)).collect::<Result<Vec<_>, _>>()?;
     let first_steps = FirstSteps::new(&losses, &trainer.published()?, inputs)?;
     let work = Work::of_size(move |_, time| {
         network_torch::set_threads(threads);
-        steps_per_second(time, || Ok(trainer.step(&examples, &mut Instant::now)?))
+        steps_per_second(time, || Ok(trainer.step(&examples)?))
     });
     Ok(Prepared { work, first_steps, details })
 }

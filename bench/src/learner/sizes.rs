@@ -4,8 +4,6 @@
 //! Each pair of sizes is measured in a separate process, since the system reports the peak of a whole process: this
 //! program with one batch and `--micro-batch`.
 
-use std::time::Instant;
-
 use anyhow::{Context, ensure};
 use inference::TrainingPrecision;
 use learner::config::Config;
@@ -143,7 +141,7 @@ fn add_in_this_process(
     let (mut speed, mut peak) = (None, None);
     if bytes_max.is_none_or(|bytes_max| stated <= bytes_max) {
         let examples = random(&architecture, batch, unroll_steps, seed);
-        let mut step = || anyhow::Ok(trainer.step(&examples, &mut Instant::now)?);
+        let mut step = || anyhow::Ok(trainer.step(&examples)?);
         // The first step allocates memory.
         step()?;
         let turns = (0..repeats).map(|_| steps_per_second(time, &mut step)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -154,7 +154,7 @@ impl<'a, G: Game> Loop<'a, G> {
         let Self { game, args, engine, replay, newest, players, trainer, rng, .. } = self;
         let (game, Args { workload, variant, .. }) = (*game, args);
         let mut update = || -> anyhow::Result<()> {
-            trainer.step(&replay.examples(game, workload.batch, rng)?, &mut Instant::now).context("apply an update")?;
+            trainer.step(&replay.examples(game, workload.batch, rng)?).context("apply an update")?;
             Ok(())
         };
         let play = |player: &mut Player| -> anyhow::Result<()> {

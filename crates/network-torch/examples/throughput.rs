@@ -62,7 +62,7 @@ fn training(architecture: &Architecture, positions: usize, precision: Precision)
         importance: Vec::new(),
     });
     rate(positions, || {
-        trainer.step(&batch, &mut Instant::now).unwrap();
+        trainer.step(&batch).unwrap();
     })
 }
 

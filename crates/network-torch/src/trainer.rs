@@ -5,7 +5,6 @@ mod snapshot;
 mod staging;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
@@ -173,15 +172,6 @@ impl Trainer {
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
-    }
-
-    /// Takes a step like [`step`](training::Trainer::step), without a clock.
-    pub(crate) fn step_untimed(&mut self, examples: &Examples) -> Result<Losses, Error> {
-        let mut losses = self.queue_in_laps(examples, &mut Laps::none()).map(|()| None)?;
-        while let Some(trained) = self.collect_in_laps(&mut Laps::none()) {
-            losses = Some(trained?.losses);
-        }
-        Ok(losses.expect("the step was queued"))
     }
 
     /// Copies examples to the device and counts a step without computing it.
@@ -483,28 +473,19 @@ impl training::Trainer for Trainer {
         self.boards.add(architecture)
     }
 
-    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
-        Ok(self.queue_in_laps(examples, &mut Laps::new(clock))?)
+    fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), training::Error> {
+        Ok(self.queue_in_laps(examples, laps)?)
     }
 
-    fn queue_nothing(
-        &mut self,
-        examples: &Examples,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> Result<(), training::Error> {
-        Ok(self.stage_alone(examples, &mut Laps::new(clock))?)
+    fn queue_nothing(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), training::Error> {
+        Ok(self.stage_alone(examples, laps)?)
     }
 
-    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, training::Error>> {
-        self.collect_in_laps(&mut Laps::new(clock)).map(|trained| Ok(trained?))
+    fn collect(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, training::Error>> {
+        self.collect_in_laps(laps).map(|trained| Ok(trained?))
     }
 
-    fn contribute(
-        &mut self,
-        examples: &Examples,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> Result<Contributed, training::Error> {
-        let laps = &mut Laps::new(clock);
+    fn contribute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Contributed, training::Error> {
         let Contributed { contribution, value_errors, mut times } =
             self.contribute_in_laps(Some(examples), &[], laps)?;
         let contribution = contribution.download()?;
@@ -518,10 +499,10 @@ impl training::Trainer for Trainer {
 
     /// Trainers with the same state that take the same mean on devices of the same kind have the same state again, bit
     /// for bit.
-    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, training::Error> {
+    fn apply(&mut self, mean: Contributed, laps: &mut Laps<'_>) -> Result<Trained, training::Error> {
         let Contributed { contribution, value_errors, times } = mean;
         let contribution = self.uploaded(contribution.numbers())?;
-        Ok(self.apply_on_device(Contributed { contribution, value_errors, times }, clock)?)
+        Ok(self.apply_on_device(Contributed { contribution, value_errors, times }, laps)?)
     }
 
     /// An estimate.

@@ -2,7 +2,6 @@ mod layer_check;
 mod model;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{
@@ -250,11 +249,10 @@ impl training::Trainer for Trainer {
     }
 
     /// Computes the step at once.
-    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
-        let mut laps = Laps::new(clock);
+    fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), training::Error> {
         self.begin_check_if_due();
         let errors = self.check_apart(examples)?;
-        let computed = self.compute(examples, &mut laps);
+        let computed = self.compute(examples, laps);
         let exact = self.workshop.exact.take();
         let Computed { losses, value_errors, running, mut times } = computed?;
         let losses = self.with_norms(losses);
@@ -277,7 +275,7 @@ impl training::Trainer for Trainer {
         Ok(())
     }
 
-    fn queue_nothing(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<(), training::Error> {
+    fn queue_nothing(&mut self, examples: &Examples, _: &mut Laps<'_>) -> Result<(), training::Error> {
         self.model.positions(examples)?;
         let value_errors = vec![0.0; examples.importance().len()];
         let losses = Sums::default().losses(LossWeights::of(&self.settings));
@@ -286,7 +284,7 @@ impl training::Trainer for Trainer {
         Ok(())
     }
 
-    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, training::Error>> {
+    fn collect(&mut self, _: &mut Laps<'_>) -> Option<Result<Trained, training::Error>> {
         Some(match self.queued.pop_front()? {
             Outcome::Applied(trained) => {
                 self.collected += 1;
@@ -296,13 +294,8 @@ impl training::Trainer for Trainer {
         })
     }
 
-    fn contribute(
-        &mut self,
-        examples: &Examples,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> Result<Contributed, training::Error> {
-        let mut laps = Laps::new(clock);
-        let Computed { losses, value_errors, running, mut times } = self.compute(examples, &mut laps)?;
+    fn contribute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Contributed, training::Error> {
+        let Computed { losses, value_errors, running, mut times } = self.compute(examples, laps)?;
         let moved = std::mem::replace(&mut self.state.network.statistics, running);
         let contribution = Contribution::new(&self.gradient, &moved, &losses);
         times.backward += laps.lap();
@@ -314,9 +307,8 @@ impl training::Trainer for Trainer {
     }
 
     /// Trainers with the same state and path that take the same mean have the same state again, bit for bit.
-    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, training::Error> {
+    fn apply(&mut self, mean: Contributed, laps: &mut Laps<'_>) -> Result<Trained, training::Error> {
         debug_assert!(self.queued.is_empty(), "a step of several learners is computed from the state of all others");
-        let mut laps = Laps::new(clock);
         let Contributed { contribution, value_errors, mut times } = mean;
         self.gradient.copy_from_slice(contribution.gradient());
         let losses = self.with_norms(contribution.losses());

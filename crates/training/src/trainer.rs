@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use weights::Architecture;
 
 use crate::checkpoint::Files;
-use crate::{Contents, Contributed, Contribution, Error, Examples, Losses, Memory, Trained};
+use crate::{Contents, Contributed, Contribution, Error, Examples, Laps, Losses, Memory, Trained};
 
 /// Trains one network: the weights, the weight average, the optimiser, and the position in the schedule.
 ///
@@ -22,20 +21,20 @@ pub trait Trainer {
     /// The same as [`Boards::add`](crate::Boards::add). Nothing is added then.
     fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error>;
 
-    /// Submits a training step: forward, backward, clip, optimiser, average. Measures the parts with `clock`. On an
+    /// Submits a training step: forward, backward, clip, optimiser, average. Measures the parts with `laps`. On an
     /// accelerator this does not wait for the device.
     ///
     /// # Errors
     /// [`Error::Batch`] or [`Error::Network`] if the examples do not fit the network on the batch's board,
     /// [`Error::BoardIndex`] if the trainer does not have that board, [`Error::Backend`] if the device fails. Nothing
     /// is queued then.
-    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error>;
+    fn queue(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error>;
 
     /// Queues a step like [`queue`](Self::queue), but computes nothing and changes no weights; all losses are 0.
     ///
     /// # Errors
     /// The same as [`queue`](Self::queue).
-    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error>;
+    fn queue_nothing(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error>;
 
     /// Waits for the oldest queued step and returns the results; `None` if no step is queued.
     ///
@@ -43,13 +42,13 @@ pub trait Trainer {
     /// [`Error::NotFinite`] if a loss or the gradient is not finite, and [`Error::Overflow`] if the loss scale was
     /// too large for the gradient: the step then changed nothing but the loss scale. [`Error::Backend`] if the device
     /// fails.
-    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>>;
+    fn collect(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>>;
 
     /// Computes the contribution of a batch to a group's training step, and changes no state. No step may be queued.
     ///
     /// # Errors
     /// The same as [`queue`](Self::queue).
-    fn contribute(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<Contributed, Error>;
+    fn contribute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Contributed, Error>;
 
     /// Returns the contribution of a learner without a batch.
     fn no_contribution(&self) -> Contribution;
@@ -58,7 +57,7 @@ pub trait Trainer {
     ///
     /// # Errors
     /// The same as [`collect`](Self::collect).
-    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error>;
+    fn apply(&mut self, mean: Contributed, laps: &mut Laps<'_>) -> Result<Trained, Error>;
 
     /// Returns the memory for training steps of `batch` positions with `unroll_steps` unroll steps, before any step,
     /// on the board that needs the most.
@@ -116,14 +115,14 @@ pub trait Trainer {
     /// Returns the device of each kind of tensors; the batch is the one in the latest step.
     fn placement(&self) -> Vec<Placed>;
 
-    /// Takes one training step and returns the losses.
+    /// Takes one training step without measuring it, and returns the losses.
     ///
     /// # Errors
     /// The same as [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
-    fn step(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<Losses, Error> {
-        self.queue(examples, clock)?;
+    fn step(&mut self, examples: &Examples) -> Result<Losses, Error> {
+        self.queue(examples, &mut Laps::none())?;
         let mut losses = None;
-        while let Some(trained) = self.collect(clock) {
+        while let Some(trained) = self.collect(&mut Laps::none()) {
             losses = Some(trained?.losses);
         }
         Ok(losses.expect("the step was queued"))

@@ -1,9 +1,7 @@
 //! The contract of [`Trainer`] as tests, run by every backend.
 
-use std::time::Instant;
-
 use training::checkpoint::{Files, State};
-use training::{Losses, MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
+use training::{Laps, Losses, MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
 use super::*;
@@ -174,16 +172,16 @@ impl Subject {
     }
 
     fn a_trainer_without_queued_steps_has_no_results(&self) {
-        assert!(self.trainer().collect(&mut Instant::now).is_none());
+        assert!(self.trainer().collect(&mut Laps::none()).is_none());
     }
 
     fn results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing(&self) {
         let mut trainer = self.after(1);
         let queue = [(self.examples)(), (self.not_finite)(), (self.examples)()];
         for examples in &queue {
-            trainer.queue(examples, &mut Instant::now).unwrap();
+            trainer.queue(examples, &mut Laps::none()).unwrap();
         }
-        let applied = [(); 3].map(|()| trainer.collect(&mut Instant::now).unwrap().is_ok());
+        let applied = [(); 3].map(|()| trainer.collect(&mut Laps::none()).unwrap().is_ok());
         assert_eq!((applied, trainer.step_count()), ([true, false, true], 3));
         assert_eq!(files(trainer.as_ref()), files(self.after(3).as_ref()));
     }
@@ -191,7 +189,7 @@ impl Subject {
     fn a_restored_trainer_continues_as_if_it_had_not_stopped(&self) {
         let checkpoint = files(self.after(2).as_ref());
         let mut restored = self.after(1);
-        restored.queue(&(self.examples)(), &mut Instant::now).unwrap();
+        restored.queue(&(self.examples)(), &mut Laps::none()).unwrap();
         restored.load(&checkpoint).unwrap();
         assert_eq!((restored.step_count(), files(restored.as_ref())), (2, checkpoint));
         step(restored.as_mut(), &(self.examples)()).unwrap();
@@ -253,13 +251,13 @@ impl Subject {
         let mut trainer = self.after(1);
         let before = files(trainer.as_ref());
         let [good, bad] = [(self.examples)(), (self.not_finite)()]
-            .map(|examples| alone(trainer.contribute(&examples, &mut Instant::now).unwrap()));
+            .map(|examples| alone(trainer.contribute(&examples, &mut Laps::none()).unwrap()));
         assert_eq!(files(trainer.as_ref()), before);
-        assert!(matches!(trainer.apply(bad, &mut Instant::now), Err(Error::NotFinite { .. })));
+        assert!(matches!(trainer.apply(bad, &mut Laps::none()), Err(Error::NotFinite { .. })));
         assert_eq!((files(trainer.as_ref()), trainer.step_count()), (before, 1));
         trainer.keep_gradient();
         let gradient = good.contribution.gradient().to_vec();
-        trainer.apply(good, &mut Instant::now).unwrap();
+        trainer.apply(good, &mut Laps::none()).unwrap();
         assert_eq!(trainer.take_gradient().unwrap().unwrap(), gradient);
         assert_eq!((trainer.step_count(), files(trainer.as_ref())), (2, files(self.after(2).as_ref())));
     }
@@ -268,14 +266,14 @@ impl Subject {
         let [mut one, mut other] = [(); 2].map(|()| self.after(1));
         for _ in 0..2 {
             let contributed = [&mut one, &mut other]
-                .map(|trainer| trainer.contribute(&(self.examples)(), &mut Instant::now).unwrap());
+                .map(|trainer| trainer.contribute(&(self.examples)(), &mut Laps::none()).unwrap());
             let [a, b] = contributed.each_ref().map(|contributed| contributed.contribution.numbers());
             let sum: Vec<f32> = a.iter().zip(b).map(|(a, b)| a + b).collect();
             let nothing = one.no_contribution();
             assert_eq!(nothing.numbers().len(), sum.len());
             for (trainer, mut contributed) in [&mut one, &mut other].into_iter().zip(contributed) {
                 contributed.contribution.set_mean(&sum, 2);
-                trainer.apply(contributed, &mut Instant::now).unwrap();
+                trainer.apply(contributed, &mut Laps::none()).unwrap();
             }
         }
         assert_eq!(files(one.as_ref()), files(other.as_ref()));
@@ -301,7 +299,7 @@ impl Subject {
         let state = files(self.after(2).as_ref());
         trainer.load(&state).unwrap();
         for (board, cells) in [(2, 12), (1, 9), (0, 12)] {
-            assert!(trainer.queue(&Examples::Positions(batch_of(board, cells)), &mut Instant::now).is_err());
+            assert!(trainer.queue(&Examples::Positions(batch_of(board, cells)), &mut Laps::none()).is_err());
         }
         assert_eq!(files(trainer.as_ref()), state);
         assert!(step(trainer.as_mut(), &Examples::Positions(batch_of(1, 12))).is_ok());
@@ -321,8 +319,8 @@ impl Subject {
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
-        trainer.queue_nothing(&(self.examples)(), &mut Instant::now).unwrap();
-        assert!(trainer.collect(&mut Instant::now).unwrap().is_ok());
+        trainer.queue_nothing(&(self.examples)(), &mut Laps::none()).unwrap();
+        assert!(trainer.collect(&mut Laps::none()).unwrap().is_ok());
         assert_eq!((trainer.step_count(), published(trainer.as_ref())), (2, before));
     }
 }
@@ -335,7 +333,7 @@ fn alone(mut contributed: Contributed) -> Contributed {
 }
 
 pub(super) fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Result<Losses, Error> {
-    trainer.step(examples, &mut Instant::now)
+    trainer.step(examples)
 }
 
 pub(super) fn files(trainer: &dyn Trainer) -> Files {

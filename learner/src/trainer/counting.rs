@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use training::checkpoint::Files;
 use training::{Contents, Contribution, Losses, Memory, Placed, Snapshot, StepTimes};
@@ -57,7 +56,7 @@ impl training::Trainer for Counting {
         Ok(self.boards - 1)
     }
 
-    fn queue(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+    fn queue(&mut self, examples: &Examples, _: &mut Laps<'_>) -> Result<(), Error> {
         self.queued.push_back(examples.positions());
         let mut log = self.log.lock().unwrap();
         log.positions.push(examples.positions());
@@ -66,11 +65,11 @@ impl training::Trainer for Counting {
         Ok(())
     }
 
-    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        self.queue(examples, clock)
+    fn queue_nothing(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
+        self.queue(examples, laps)
     }
 
-    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
+    fn collect(&mut self, _: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
         self.queued.pop_front()?;
         if let Some(skips) = self.skips.checked_sub(1) {
             self.skips = skips;
@@ -84,7 +83,7 @@ impl training::Trainer for Counting {
         Memory::default()
     }
 
-    fn contribute(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> Result<Contributed, Error> {
+    fn contribute(&mut self, examples: &Examples, _: &mut Laps<'_>) -> Result<Contributed, Error> {
         self.log.lock().unwrap().positions.push(examples.positions());
         let (contribution, value_errors) = (self.no_contribution(), Vec::new());
         Ok(Contributed { contribution, value_errors, times: StepTimes::default() })
@@ -94,7 +93,7 @@ impl training::Trainer for Counting {
         Contribution::nothing(1, 0)
     }
 
-    fn apply(&mut self, mean: Contributed, _: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
+    fn apply(&mut self, mean: Contributed, _: &mut Laps<'_>) -> Result<Trained, Error> {
         self.steps += 1;
         let Contributed { contribution, value_errors, times } = mean;
         Ok(Trained { losses: contribution.losses(), value_errors, times })

@@ -6,7 +6,7 @@ use network_torch::{Device, LibtorchEvaluator, Network};
 use training::checkpoint::State;
 use training::growth::grow;
 use training::{
-    Decay, Layout, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings, TrainingBatch,
+    Decay, Laps, Layout, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings, TrainingBatch,
     TrainingKernel, UnrolledBatch, checkpoint,
 };
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind, WeightsVersion};
@@ -162,8 +162,8 @@ fn positions_of(architecture: &Architecture, positions: usize, first: usize) -> 
 }
 
 fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
-    trainer.queue(examples, &mut Instant::now).unwrap();
-    trainer.collect(&mut Instant::now).unwrap().unwrap()
+    trainer.queue(examples, &mut Laps::none()).unwrap();
+    trainer.collect(&mut Laps::none()).unwrap().unwrap()
 }
 
 /// Returns the trained weights.

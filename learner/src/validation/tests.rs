@@ -1,15 +1,13 @@
 //! Tests of the validating thread with real networks and positions of tic-tac-toe.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
 use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use games::TicTacToe;
 use learner::config::Config;
 use proto::servers::Server;
 use rand::RngExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use targets::Unroll;
 use training::{Decay, Examples, Trainer as _, TrainerSettings};
 use weights::{Architecture, Digest, Model, WeightsVersion};
@@ -97,7 +95,7 @@ fn overfitting_shows_as_a_training_loss_that_falls_and_a_validation_loss_that_ri
     let (mut losses, mut validated) = (Vec::new(), vec![measured(&publish(&architecture, &trainer, 1), &mut held_out)]);
     for step in 1..=120 {
         let examples = POSITIONS.examples(&TicTacToe::new(), &samples, &[], &mut rng).examples;
-        losses.push(trainer.step(&examples, &mut Instant::now).unwrap().policy);
+        losses.push(trainer.step(&examples).unwrap().policy);
         if step % 40 == 0 {
             validated.push(measured(&publish(&architecture, &trainer, step), &mut held_out));
         }
@@ -116,7 +114,7 @@ fn evaluation_uses_running_statistics_so_that_a_position_is_measured_alike_in_ev
     let mut trainer = trainer(&architecture);
     let (samples, _): (Vec<Sample>, Vec<Server>) = (0..24).map(drawn).unzip();
     let examples = POSITIONS.examples(&TicTacToe::new(), &samples, &[], &mut ChaCha8Rng::seed_from_u64(3)).examples;
-    trainer.step(&examples, &mut Instant::now).unwrap();
+    trainer.step(&examples).unwrap();
     let version = publish(&architecture, &trainer, 1);
     let all = measured(&version, &mut buffer_of(POSITIONS, 0..300));
     // More rows than a batch; the mean of single measurements equals the measurement of all rows.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use collective::nccl::{Clock, Nccl};
 use collective::{Collective, Memory};
 use network_torch::{Device, DeviceContribution, Network, Trainer};
-use training::{Contributed, Precision, Trainer as _, TrainerSettings, TrainingKernel};
+use training::{Contributed, Laps, Precision, Trainer as _, TrainerSettings, TrainingKernel};
 
 use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, name, plain, training_batch};
@@ -66,10 +66,10 @@ fn contributions(settings: &Settings, device: Device, mut group: Option<&mut dyn
     let of_training =
         TrainerSettings { precision: Precision::F32, tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(&architecture, device, 3)?, of_training.clone())?;
-    trainer.step(&training_batch(&architecture, rows, 0).into(), &mut Instant::now)?;
+    trainer.step(&training_batch(&architecture, rows, 0).into())?;
     let mut other = Trainer::restore(&architecture, of_training, device, &trainer.files()?)?;
     let batch = training_batch(&architecture, rows, 1).into();
-    let mut contributed = trainer.contribute_on_device(Some(&batch), &BESIDE, &mut Instant::now)?;
+    let mut contributed = trainer.contribute_on_device(Some(&batch), &BESIDE, &mut Laps::none())?;
     let before = contributed.contribution.download()?;
     let network = name(&architecture);
     if let Some(group) = &mut group {
@@ -86,8 +86,8 @@ fn contributions(settings: &Settings, device: Device, mut group: Option<&mut dyn
     contributed.contribution.divide(1)?;
     let Contributed { value_errors, times, .. } = &contributed;
     let of_host = Contributed { contribution: before, value_errors: value_errors.clone(), times: *times };
-    other.apply(of_host, &mut Instant::now)?;
-    trainer.apply_on_device(contributed, &mut Instant::now)?;
+    other.apply(of_host, &mut Laps::none())?;
+    trainer.apply_on_device(contributed, &mut Laps::none())?;
     let equal = trainer.files()? == other.files()?;
     settings.claim(&format!("{network}: bits in which steps from device and host differ"), changed(equal), equal);
     Ok(())

@@ -86,8 +86,7 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
             let network = Network::new(&architecture, device, 1)?;
             let mut trainer = Trainer::new(network, TrainerSettings { precision, ..TrainerSettings::default() })?;
             let batch = training_batch(&architecture, rows, 1).into();
-            let rate = rows as f64
-                * calls_per_second(time, || trainer.step(&batch, &mut Instant::now).map(|_| ()).map_err(Into::into))?;
+            let rate = rows as f64 * calls_per_second(time, || trainer.step(&batch).map(|_| ()).map_err(Into::into))?;
             settings.value(&format!("{blocks}x{channels} {precision}, batch {rows}"), rate, "positions/s");
             best = best.max(rate);
         }

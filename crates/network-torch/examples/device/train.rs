@@ -1,7 +1,5 @@
 //! Training steps of a device compared with the CPU, a refused step, and a restored checkpoint.
 
-use std::time::Instant;
-
 use network_torch::{Device, Network, Trainer, set_threads};
 use training::{Examples, Observations, Precision, Trainer as _, TrainerSettings, TrainingKernel};
 use weights::Architecture;
@@ -44,7 +42,7 @@ fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[Exam
     let mut trainer = trainer(architecture, on)?;
     let mut loss = f64::NAN;
     for batch in batches {
-        loss = trainer.step(batch, &mut Instant::now)?.total;
+        loss = trainer.step(batch)?.total;
     }
     Ok((numbers(architecture, &trainer.network().to_safetensors()?)?, loss))
 }
@@ -73,14 +71,14 @@ fn refusal_and_restoration(
     for precision in [Precision::F32, Precision::Bf16] {
         let mut trainer = trainer(architecture, (device, precision))?;
         for step in 0..3 {
-            trainer.step(&training_batch(architecture, rows, step).into(), &mut Instant::now)?;
+            trainer.step(&training_batch(architecture, rows, step).into())?;
         }
         let before = trainer.files()?;
         let mut broken = training_batch(architecture, rows, 99);
         let mut observations = broken.observations.to_floats();
         observations[5] = f32::NAN;
         broken.observations = Observations::Floats(observations);
-        let refused = trainer.step(&broken.into(), &mut Instant::now);
+        let refused = trainer.step(&broken.into());
         let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
         let is_refused = matches!(refused, Err(training::Error::NotFinite { .. }));
         settings.claim(&format!("{precision}: a batch with a NaN is refused"), &found, is_refused);

@@ -10,7 +10,7 @@ use crate::{
     DeviceRules, Error, Network, Purpose, Trainer, device::plain_tower, folded::Folded, layout, network,
     rules::device_name,
 };
-use training::{Decay, Examples, Optimiser, Precision, TrainerSettings, TrainingBatch};
+use training::{Decay, Examples, Optimiser, Precision, Trainer as _, TrainerSettings, TrainingBatch};
 
 /// A device that can be compared with the CPU.
 pub(crate) trait Subject {
@@ -176,7 +176,7 @@ impl Case {
         let settings = settings(Precision::F32, Schedule::FEW_STEPS.learning_rate);
         let mut trainer = Trainer::new(Network::new(&architecture, Device::Cpu, 0)?, settings)?;
         for _ in 0..3 {
-            trainer.step_untimed(&examples)?;
+            trainer.step(&examples)?;
         }
         Ok(Self { weights: trainer.network().to_safetensors()?, architecture, batch })
     }
@@ -229,7 +229,7 @@ fn train(network: Network, case: &Case, precision: Precision, schedule: Schedule
     let before = numbers(&network)?;
     let mut trainer = Trainer::new(network, settings(precision, schedule.learning_rate))?;
     let examples = Examples::Positions(case.batch.clone());
-    let steps = (0..schedule.steps).map(|_| Ok(trainer.step_untimed(&examples)?.total));
+    let steps = (0..schedule.steps).map(|_| Ok(trainer.step(&examples)?.total));
     let losses = steps.collect::<Result<_, Error>>()?;
     let network = trainer.network();
     let after = numbers(network)?;

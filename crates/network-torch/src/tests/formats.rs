@@ -14,7 +14,7 @@ use crate::{
     losses::{Targets, losses},
     tower::{Mode, forward},
 };
-use training::{Decay, Optimiser, Precision, TrainerSettings};
+use training::{Decay, Optimiser, Precision, Trainer as _, TrainerSettings};
 
 /// Networks with every kind of block and head, one with a single plane: single-plane observations look alike in both
 /// formats.
@@ -50,7 +50,7 @@ fn no_channels_last(record: &[Recorded]) {
 fn trained(architecture: &Architecture, rules: DeviceRules, optimiser: Optimiser) -> (Vec<f64>, Trainer) {
     crate::set_threads(1);
     let mut trainer = Trainer::new(network(architecture, rules), settings(optimiser)).unwrap();
-    let losses = (0..5).map(|seed| trainer.step_untimed(&batch(architecture, 9, seed).into()).unwrap().total).collect();
+    let losses = (0..5).map(|seed| trainer.step(&batch(architecture, 9, seed).into()).unwrap().total).collect();
     (losses, trainer)
 }
 
@@ -76,7 +76,7 @@ fn under_the_rules_of_mps_training_gives_the_losses_and_parameters_of_the_cpu() 
 fn under_the_rules_of_mps_a_training_step_is_channels_first_and_float32_throughout() {
     for architecture in architectures() {
         let mut trainer = Trainer::new(network(&architecture, DeviceRules::MPS), settings(Optimiser::adamw())).unwrap();
-        let (outcome, record) = recorded(|| trainer.step_untimed(&batch(&architecture, 9, 5).into()));
+        let (outcome, record) = recorded(|| trainer.step(&batch(&architecture, 9, 5).into()));
         outcome.unwrap();
         no_channels_last(&record);
         assert!(record.iter().any(|recorded| recorded.operation == Operation::BatchNorm));
@@ -147,7 +147,7 @@ fn under_the_rules_of_cpu_and_cuda_every_convolution_is_channels_last() {
         for architecture in architectures() {
             let (_, of_inference) = folded(&architecture, rules, Precision::Bf16);
             let mut trainer = Trainer::new(network(&architecture, rules), settings(Optimiser::adamw())).unwrap();
-            let (outcome, of_training) = recorded(|| trainer.step_untimed(&batch(&architecture, 9, 5).into()));
+            let (outcome, of_training) = recorded(|| trainer.step(&batch(&architecture, 9, 5).into()));
             outcome.unwrap();
             let maps = of_inference.iter().chain(&of_training).flat_map(Recorded::maps);
             let mut count = 0;

@@ -1,5 +1,4 @@
 use std::ptr::NonNull;
-use std::time::Instant;
 
 use collective::{CudaNumbers, Numbers};
 use tch::{Device, Kind, Tensor};
@@ -100,9 +99,9 @@ impl Trainer {
         &mut self,
         examples: Option<&Examples>,
         beside: &[f32],
-        clock: &mut dyn FnMut() -> Instant,
+        laps: &mut Laps<'_>,
     ) -> Result<Contributed<DeviceContribution>, Error> {
-        self.contribute_in_laps(examples, beside, &mut Laps::new(clock))
+        self.contribute_in_laps(examples, beside, laps)
     }
 
     pub(super) fn contribute_in_laps(
@@ -134,10 +133,9 @@ impl Trainer {
     pub fn apply_on_device(
         &mut self,
         mean: Contributed<DeviceContribution>,
-        clock: &mut dyn FnMut() -> Instant,
+        laps: &mut Laps<'_>,
     ) -> Result<Trained, Error> {
         debug_assert!(self.queued.is_empty(), "a step of several learners is computed from the state of all others");
-        let laps = &mut Laps::new(clock);
         let Contributed { contribution, value_errors, mut times } = mean;
         let guard = tch::no_grad_guard();
         let statistics = self.network.flat_statistics.f_detach_copy()?;

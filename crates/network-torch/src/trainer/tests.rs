@@ -57,9 +57,9 @@ fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerS
     let mut trainer = trainer_of(architecture, settings);
     let batch = batch(architecture, 12, 62);
     for _ in 0..steps {
-        trainer.step_untimed(&batch.clone().into()).unwrap();
+        trainer.step(&batch.clone().into()).unwrap();
     }
-    let losses = trainer.step_untimed(&batch.clone().into()).unwrap();
+    let losses = trainer.step(&batch.clone().into()).unwrap();
     let (policy, value) = least_losses(architecture, &batch);
     assert!(losses.policy - policy < tolerance, "policy {} of at least {policy}", losses.policy);
     assert!(losses.value - value < tolerance, "value {} of at least {value}", losses.value);
@@ -104,10 +104,7 @@ fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
         by_layer.lowered = None;
         for seed in 0..3 {
             let batch = batch(&architecture, 9, seed);
-            assert_eq!(
-                at_once.step_untimed(&batch.clone().into()).unwrap(),
-                by_layer.step_untimed(&batch.clone().into()).unwrap()
-            );
+            assert_eq!(at_once.step(&batch.clone().into()).unwrap(), by_layer.step(&batch.clone().into()).unwrap());
         }
         assert!(at_once.files().unwrap() == by_layer.files().unwrap(), "the states differ");
     }
@@ -130,15 +127,14 @@ fn goes_on_bit_for_bit_after_a_restore(architecture: &Architecture, settings: Tr
     crate::set_threads(1);
     let mut uninterrupted = trainer_of(architecture, settings.clone());
     for seed in 0..4 {
-        uninterrupted.step_untimed(&batch(architecture, 9, seed).into()).unwrap();
+        uninterrupted.step(&batch(architecture, 9, seed).into()).unwrap();
     }
     uninterrupted.set_progress(0.3);
     let files = uninterrupted.files().unwrap();
     let mut restored = Trainer::restore(architecture, settings, Device::Cpu, &files).unwrap();
     for seed in 4..8 {
         assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
-        let losses =
-            [&mut restored, &mut uninterrupted].map(|t| t.step_untimed(&batch(architecture, 9, seed).into()).unwrap());
+        let losses = [&mut restored, &mut uninterrupted].map(|t| t.step(&batch(architecture, 9, seed).into()).unwrap());
         assert_eq!(losses[0], losses[1]);
     }
     assert_eq!(restored.step_count(), 8);
@@ -172,7 +168,7 @@ fn bf16_goes_on_bit_for_bit_after_a_restore() {
 #[test]
 fn a_step_that_is_not_finite_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step_untimed(&batch(&small(), 9, 63).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 63).into()).unwrap();
     let before = trainer.files().unwrap();
     for spoil in [
         spoil_observations,
@@ -181,13 +177,10 @@ fn a_step_that_is_not_finite_changes_nothing() {
     ] {
         let mut spoilt = batch(&small(), 9, 64);
         spoil(&mut spoilt);
-        assert!(matches!(
-            trainer.step_untimed(&spoilt.clone().into()),
-            Err(Error::Training(training::Error::NotFinite { step: 2, .. }))
-        ));
+        assert!(matches!(trainer.step(&spoilt.clone().into()), Err(training::Error::NotFinite { step: 2, .. })));
         assert!(trainer.files().unwrap() == before, "something moved");
     }
-    trainer.step_untimed(&batch(&small(), 9, 65).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 65).into()).unwrap();
     assert_eq!(trainer.step_count(), 2);
 }
 
@@ -204,7 +197,7 @@ fn gradients_are_cut_to_the_clip_norm() {
         ..settings()
     });
     let before = trainer.network().flat_parameters.detach_copy();
-    let losses = trainer.step_untimed(&batch(&small(), 9, 66).into()).unwrap();
+    let losses = trainer.step(&batch(&small(), 9, 66).into()).unwrap();
     let moved = (&trainer.network().flat_parameters - before).norm().double_value(&[]);
     assert!(losses.gradient_norm > clip);
     assert!((moved - clip).abs() < 1e-6, "moved by {moved}");
@@ -225,7 +218,7 @@ fn weight_decay_shrinks_convolutions_and_matrices_and_nothing_else() {
         },
     );
     let before = numbers(&trainer.network().flat_parameters);
-    trainer.step_untimed(&batch(&complete(), 9, 69).into()).unwrap();
+    trainer.step(&batch(&complete(), 9, 69).into()).unwrap();
     let after = numbers(&trainer.network().flat_parameters);
     for entry in &trainer.network().layout.parameters {
         let kept = if entry.tensor.role.is_weight() { 0.9 } else { 1.0 };
@@ -239,7 +232,7 @@ fn check_average(architecture: &Architecture) {
     let mut trainer = trainer_of(architecture, settings());
     let mut expected = numbers(&trainer.network().flat_parameters);
     for step in 0..12_u32 {
-        trainer.step_untimed(&batch(architecture, 9, u64::from(step)).into()).unwrap();
+        trainer.step(&batch(architecture, 9, u64::from(step)).into()).unwrap();
         let kept = 0.9_f64.min(f64::from(1 + step) / f64::from(10 + step));
         let newest = numbers(&trainer.network().flat_parameters);
         expected
@@ -261,7 +254,7 @@ fn published_weights_are_an_exponential_average_with_warm_up() {
 #[test]
 fn progress_is_the_further_of_steps_and_what_was_set() {
     let mut trainer = trainer(TrainerSettings { decay_steps: Some(4), ..settings() });
-    trainer.step_untimed(&batch(&small(), 9, 67).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 67).into()).unwrap();
     assert_eq!(trainer.progress(), 0.25);
     trainer.set_progress(0.6);
     assert_eq!(trainer.progress(), 0.6);
@@ -274,7 +267,7 @@ fn progress_is_the_further_of_steps_and_what_was_set() {
 #[test]
 fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step_untimed(&batch(&small(), 9, 68).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 68).into()).unwrap();
     let files = trainer.files().unwrap();
     let missing = trainer.load(&files[..2]).unwrap_err();
     assert_eq!(missing.to_string(), "the checkpoint has no file `optimiser.safetensors`");
@@ -317,33 +310,26 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     crate::set_threads(1);
     let [mut timed, mut untimed] = [(); 2].map(|()| trainer(settings()));
     let batch = batch(&small(), 9, 70);
-    timed.queue(&batch.clone().into(), &mut clock).unwrap();
-    let Trained { losses, times, .. } = timed.collect(&mut clock).unwrap().unwrap();
-    assert_eq!(losses, untimed.step_untimed(&batch.clone().into()).unwrap());
+    timed.queue(&batch.clone().into(), &mut Laps::new(&mut clock)).unwrap();
+    let Trained { losses, times, .. } = timed.collect(&mut Laps::new(&mut clock)).unwrap().unwrap();
+    assert_eq!(losses, untimed.step(&batch.clone().into()).unwrap());
     let [stage, forward, backward, optimiser] = [2, 4, 8 + 64, 16].map(Duration::from_secs);
     assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
 }
 
 /// Takes steps with `depth` of them always queued, as on an accelerator, and returns the result of each.
 fn queued_ahead(trainer: &mut Trainer, batches: &[TrainingBatch], depth: usize) -> Vec<Option<Trained>> {
-    let mut clock = stopped_clock();
     let mut results = Vec::new();
     for batch in batches {
-        trainer.queue(&batch.clone().into(), &mut clock).unwrap();
+        trainer.queue(&batch.clone().into(), &mut Laps::none()).unwrap();
         while trainer.queued.len() > depth {
-            results.push(trainer.collect(&mut clock).unwrap().ok());
+            results.push(trainer.collect(&mut Laps::none()).unwrap().ok());
         }
     }
-    while let Some(result) = trainer.collect(&mut clock) {
+    while let Some(result) = trainer.collect(&mut Laps::none()) {
         results.push(result.ok());
     }
     results
-}
-
-fn stopped_clock() -> impl FnMut() -> Instant {
-    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
-    let start = Instant::now();
-    move || start
 }
 
 #[test]
@@ -380,11 +366,11 @@ fn the_state_after_refused_steps_is_that_without_them() {
     crate::set_threads(1);
     let [mut clean, mut disturbed] = [(); 2].map(|()| trainer(settings()));
     for seed in 0..3 {
-        clean.step_untimed(&batch(&small(), 9, seed).into()).unwrap();
-        disturbed.step_untimed(&batch(&small(), 9, seed).into()).unwrap();
+        clean.step(&batch(&small(), 9, seed).into()).unwrap();
+        disturbed.step(&batch(&small(), 9, seed).into()).unwrap();
         let mut spoilt = batch(&small(), 9, 100 + seed);
         spoil_observations(&mut spoilt);
-        disturbed.step_untimed(&spoilt.clone().into()).unwrap_err();
+        disturbed.step(&spoilt.clone().into()).unwrap_err();
     }
     assert_eq!(disturbed.learning_rate(), clean.learning_rate());
     assert!(disturbed.files().unwrap() == clean.files().unwrap(), "the states differ");
@@ -393,9 +379,9 @@ fn the_state_after_refused_steps_is_that_without_them() {
 #[test]
 fn loading_drops_queued_steps() {
     let mut trainer = trainer(settings());
-    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     let files = trainer.files().unwrap();
-    trainer.queue(&batch(&small(), 9, 2).into(), &mut stopped_clock()).unwrap();
+    trainer.queue(&batch(&small(), 9, 2).into(), &mut Laps::none()).unwrap();
     trainer.load(&files).unwrap();
     assert_eq!((trainer.queued.len(), trainer.step_count()), (0, 1));
     assert!(trainer.files().unwrap() == files);
@@ -407,10 +393,10 @@ fn a_snapshot_holds_the_step_it_was_made_at() {
     for rules in [DeviceRules::CPU, DeviceRules::MPS] {
         let network = Network::new(&small(), Device::Cpu, 61).unwrap().with_rules(rules);
         let mut trainer = Trainer::new(network, settings()).unwrap();
-        trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+        trainer.step(&batch(&small(), 9, 1).into()).unwrap();
         let (published, files) = (trainer.published().unwrap(), trainer.files().unwrap());
         let snapshots = [Contents::Average, Contents::All].map(|contents| trainer.snapshot(contents).unwrap());
-        trainer.step_untimed(&batch(&small(), 9, 2).into()).unwrap();
+        trainer.step(&batch(&small(), 9, 2).into()).unwrap();
         assert!(snapshots.iter().all(|snapshot| snapshot.published().unwrap() == published));
         assert!(snapshots[1].files().unwrap() == files);
         assert!(trainer.files().unwrap() != files);
@@ -460,10 +446,10 @@ fn a_step_that_runs_out_of_memory_is_taken_in_micro_batches_from_then_on() {
     for seed in 0..3 {
         let mut batch = batch(&small(), 13, seed);
         batch.importance = vec![0.5; 13];
-        let [mut clock, mut other] = [(); 2].map(|()| stopped_clock());
-        limited.queue(&batch.clone().into(), &mut clock).unwrap();
-        configured.queue(&batch.clone().into(), &mut other).unwrap();
-        let results = [&mut limited, &mut configured].map(|trainer| trainer.collect(&mut clock).unwrap().unwrap());
+        limited.queue(&batch.clone().into(), &mut Laps::none()).unwrap();
+        configured.queue(&batch.clone().into(), &mut Laps::none()).unwrap();
+        let results =
+            [&mut limited, &mut configured].map(|trainer| trainer.collect(&mut Laps::none()).unwrap().unwrap());
         assert_eq!(results[0], results[1]);
         assert_eq!(results[0].value_errors.len(), 13);
         assert_eq!([limited.micro_batches(), configured.micro_batches()], [4, 4]);
@@ -474,10 +460,12 @@ fn a_step_that_runs_out_of_memory_is_taken_in_micro_batches_from_then_on() {
 #[test]
 fn a_step_whose_single_positions_do_not_fit_is_an_error_that_changes_nothing() {
     let mut trainer = trainer(settings());
-    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     let before = trainer.files().unwrap();
     trainer.memory_positions = Some(0);
-    assert!(matches!(trainer.step_untimed(&batch(&small(), 9, 2).into()), Err(Error::OutOfMemory { .. })));
+    let refused = trainer.step(&batch(&small(), 9, 2).into()).map_err(Error::from).unwrap_err();
+    let Error::Training(training::Error::Backend(refused)) = refused else { panic!("{refused}") };
+    assert!(matches!(refused.downcast_ref(), Some(Error::OutOfMemory { .. })), "{refused}");
     assert!(trainer.files().unwrap() == before, "something moved");
 }
 
@@ -488,10 +476,7 @@ fn observations_in_bytes_and_in_float32_train_alike() {
     let floats = TrainingBatch { observations: Observations::Floats(bytes.observations.to_floats()), ..bytes.clone() };
     assert!(matches!(bytes.observations, Observations::Bytes(_)));
     let [mut from_bytes, mut from_floats] = [(); 2].map(|()| trainer(settings()));
-    assert_eq!(
-        from_bytes.step_untimed(&bytes.clone().into()).unwrap(),
-        from_floats.step_untimed(&floats.clone().into()).unwrap()
-    );
+    assert_eq!(from_bytes.step(&bytes.clone().into()).unwrap(), from_floats.step(&floats.clone().into()).unwrap());
     assert!(from_bytes.files().unwrap() == from_floats.files().unwrap());
 }
 
@@ -499,9 +484,8 @@ fn observations_in_bytes_and_in_float32_train_alike() {
 fn a_step_that_is_not_computed_is_counted_and_changes_no_weights() {
     let mut trainer = trainer(settings());
     let published = trainer.published().unwrap();
-    let mut clock = stopped_clock();
-    trainer.queue_nothing(&batch(&small(), 9, 73).into(), &mut clock).unwrap();
-    let trained = trainer.collect(&mut clock).unwrap().unwrap();
+    trainer.queue_nothing(&batch(&small(), 9, 73).into(), &mut Laps::none()).unwrap();
+    let trained = trainer.collect(&mut Laps::none()).unwrap().unwrap();
     assert_eq!((trainer.step_count(), trained.losses.total), (1, 0.0));
     assert!(trainer.published().unwrap() == published);
 }
@@ -511,7 +495,7 @@ fn tensors_of_the_training_are_on_the_device_of_the_network() {
     let mut trainer = trainer(settings());
     let kinds = |trainer: &Trainer| trainer.placement().iter().map(|placed| placed.what).collect::<Vec<_>>();
     assert_eq!(kinds(&trainer), ["parameters", "average", "moments"], "no batch has been seen");
-    trainer.step_untimed(&batch(&small(), 4, 62).into()).unwrap();
+    trainer.step(&batch(&small(), 4, 62).into()).unwrap();
     assert_eq!(kinds(&trainer), ["parameters", "average", "moments", "batch"]);
     assert!(trainer.placement().iter().all(|placed| placed.device == "cpu"));
 }

@@ -11,7 +11,7 @@ use crate::{
         with_next_observations, with_prefix,
     },
 };
-use training::{Decay, Examples, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch};
+use training::{Decay, Examples, Laps, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch};
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 0.0 };
 
@@ -25,10 +25,8 @@ fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer
 
 /// Returns the results of one step.
 fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Error> {
-    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
-    let now = std::time::Instant::now();
-    trainer.queue(&batch.clone().into(), &mut || now)?;
-    Ok(trainer.collect(&mut || now).expect("a step was queued")?)
+    trainer.queue(&batch.clone().into(), &mut Laps::none())?;
+    Ok(trainer.collect(&mut Laps::none()).expect("a step was queued")?)
 }
 
 /// Returns the minimum of the losses, the entropy of the targets: policy, value, reward.
@@ -273,10 +271,10 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
 #[test]
 fn examples_for_the_other_model_are_refused() {
     let unrolled: Examples = unrolled_batch(&dense(), 3, 2, 68).into();
-    let refused = trainer_of(&small(), settings()).step_untimed(&unrolled).unwrap_err();
+    let refused = trainer_of(&small(), settings()).step(&unrolled).unwrap_err();
     assert_eq!(refused.to_string(), "the network is not of the model muzero");
     let positions: Examples = batch(&small(), 3, 68).into();
-    let refused = trainer_of(&dense(), settings()).step_untimed(&positions).unwrap_err();
+    let refused = trainer_of(&dense(), settings()).step(&positions).unwrap_err();
     assert_eq!(refused.to_string(), "the network is not of the model alphazero");
 }
 

@@ -1,20 +1,12 @@
 //! One network trained on several boards.
 
-use std::time::Instant;
-
 use training::checkpoint::{Files, State};
-use training::{Decay, Examples, Optimiser, Recompute, Trainer as _, TrainerSettings, TrainingBatch};
+use training::{Decay, Examples, Laps, Optimiser, Recompute, Trainer as _, TrainerSettings, TrainingBatch};
 use weights::Architecture;
 
 use crate::Trainer;
 use crate::reference::{assert_tensors_close, reference};
 use crate::tests::networks::{batch, pooled};
-
-fn still() -> Instant {
-    // The tests measure nothing, and a clock has no other origin.
-    #[expect(clippy::disallowed_methods, reason = "some instant")]
-    Instant::now()
-}
 
 /// Boards of one network with global pooling; the first is the network's own.
 fn boards() -> [Architecture; 3] {
@@ -46,7 +38,7 @@ fn of_board(board: usize, positions: usize, seed: u64) -> TrainingBatch {
 }
 
 fn step(trainer: &mut Trainer, batch: TrainingBatch) {
-    trainer.step(&Examples::Positions(batch), &mut still).unwrap();
+    trainer.step(&Examples::Positions(batch)).unwrap();
 }
 
 fn files(trainer: &Trainer) -> Files {
@@ -120,15 +112,15 @@ fn a_batch_of_no_board_or_of_another_one_and_a_board_of_another_network_change_n
     for (bad, is_of_none) in [(of_none, true), (misplaced, false)] {
         let examples = Examples::Positions(bad);
         let errors = [
-            trainer.queue(&examples, &mut still).unwrap_err(),
-            trainer.queue_nothing(&examples, &mut still).unwrap_err(),
-            trainer.contribute(&examples, &mut still).map(drop).unwrap_err(),
+            trainer.queue(&examples, &mut Laps::none()).unwrap_err(),
+            trainer.queue_nothing(&examples, &mut Laps::none()).unwrap_err(),
+            trainer.contribute(&examples, &mut Laps::none()).map(drop).unwrap_err(),
         ];
         for error in errors {
             assert_eq!(matches!(error, training::Error::BoardIndex { board: 3, boards: 3 }), is_of_none, "{error}");
             assert_eq!(matches!(error, training::Error::Batch { .. }), !is_of_none, "{error}");
         }
-        assert!(trainer.collect(&mut still).is_none() && files(&trainer) == before);
+        assert!(trainer.collect(&mut Laps::none()).is_none() && files(&trainer) == before);
     }
     step(&mut trainer, of_board(0, 4, 2));
 }

@@ -1,7 +1,5 @@
 //! Networks that grow compute the same outputs and continue training.
 
-use std::time::Instant;
-
 use training::checkpoint::State;
 use training::growth::grow;
 use training::{Decay, Examples, MomentFormat, Trainer as _, TrainerSettings};
@@ -10,12 +8,6 @@ use weights::{Activation, Architecture, BlockKind, Design, NormKind};
 use crate::Trainer;
 use crate::reference::reference;
 use crate::tests::networks::{batch, complete, numbers, pooled};
-
-fn still() -> Instant {
-    // The tests measure nothing, and a clock has no other origin.
-    #[expect(clippy::disallowed_methods, reason = "some instant")]
-    Instant::now()
-}
 
 /// Networks, each with a larger one that it can become.
 fn pairs() -> [[Architecture; 2]; 8] {
@@ -75,7 +67,7 @@ fn training_goes_on_in_a_larger_network_with_the_loss_that_it_had() {
         let larger = settings().layers(&to).unwrap().layout();
         let examples = Examples::Positions(batch(&from, 16, 3));
         let without_l2 = |trainer: &mut Trainer| {
-            let losses = trainer.step(&examples, &mut still).unwrap();
+            let losses = trainer.step(&examples).unwrap();
             losses.policy + losses.value
         };
         let mut trainer = Trainer::new(&from, settings(), 1, 2).unwrap();

@@ -59,8 +59,6 @@ impl Trainer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use training::mixed_precision::{GRADIENT_ERROR_MAX, layers, loses_too_much};
     use training::{Examples, Precision, Trainer as _, TrainerSettings};
     use weights::{Architecture, Model};
@@ -68,12 +66,6 @@ mod tests {
     use super::super::Trainer;
     use crate::Path;
     use crate::tests::networks::{batch, complete, of_positions, plain, pooled_heads, unrolled, vectors};
-
-    fn still() -> Instant {
-        // The tests measure nothing, and a clock has no other origin.
-        #[expect(clippy::disallowed_methods, reason = "some instant")]
-        Instant::now()
-    }
 
     /// Returns a trainer in adaptive bfloat16; `None` if this CPU has no such products.
     #[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
@@ -90,7 +82,7 @@ mod tests {
     }
 
     fn step(trainer: &mut Trainer, examples: &Examples) {
-        trainer.step(examples, &mut still).unwrap();
+        trainer.step(examples).unwrap();
     }
 
     /// Returns the layer errors for a batch.

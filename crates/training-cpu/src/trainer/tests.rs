@@ -1,10 +1,8 @@
 mod contribution;
 
-use std::time::Instant;
-
 use training::checkpoint::Files;
 use training::{
-    Decay, Examples, Losses, MomentFormat, Observations, Optimiser, Precision, Recompute, Trainer as _,
+    Decay, Examples, Laps, Losses, MomentFormat, Observations, Optimiser, Precision, Recompute, Trainer as _,
     TrainerSettings, TrainingBatch, UnrolledBatch,
 };
 use weights::{Architecture, BlockKind, Design, Model};
@@ -24,14 +22,8 @@ fn trainer(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
 const MUON: Optimiser = Optimiser::Muon { momentum: 0.95 };
 const FORMATS: [MomentFormat; 3] = [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Int8];
 
-fn still() -> Instant {
-    // The tests measure nothing, and a clock has no other origin.
-    #[expect(clippy::disallowed_methods, reason = "some instant")]
-    Instant::now()
-}
-
 fn step(trainer: &mut Trainer, batch: &TrainingBatch) -> Result<Losses, training::Error> {
-    trainer.step(&Examples::Positions(batch.clone()), &mut still)
+    trainer.step(&Examples::Positions(batch.clone()))
 }
 
 fn files(trainer: &Trainer) -> Files {
@@ -90,8 +82,8 @@ fn an_unrolled_step_that_is_not_finite_changes_nothing() {
     for (bad, expected) in [(rewards, "reward loss"), (values, "value loss")] {
         let mut trainer = trainer(&architecture, settings());
         let mut step = |batch: &UnrolledBatch| {
-            trainer.queue(&Examples::Unrolled(batch.clone()), &mut still).unwrap();
-            (trainer.collect(&mut still).unwrap(), files(&trainer))
+            trainer.queue(&Examples::Unrolled(batch.clone()), &mut Laps::none()).unwrap();
+            (trainer.collect(&mut Laps::none()).unwrap(), files(&trainer))
         };
         let (_, before) = step(&good);
         let (outcome, after) = step(&bad);
@@ -205,8 +197,8 @@ fn micro_batches_of_a_network_without_batch_norms_have_the_losses_and_gradients_
         let [split, joined] = [3, 0].map(|micro_batch| {
             let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
             let mut trainer = trainer(&architecture, settings);
-            trainer.queue(&examples, &mut still).unwrap();
-            trainer.collect(&mut still).unwrap().unwrap()
+            trainer.queue(&examples, &mut Laps::none()).unwrap();
+            trainer.collect(&mut Laps::none()).unwrap().unwrap()
         });
         let of = |losses: Losses| [losses.total, losses.consistency, losses.gradient_norm, losses.policy_entropy];
         for (split, joined) in of(split.losses).into_iter().zip(of(joined.losses)) {
@@ -222,8 +214,8 @@ fn importance_returns_value_errors_in_the_order_of_the_rows() {
     let batch = TrainingBatch { importance: vec![0.5; 7], ..batch(&architecture, 7, 2) };
     let errors = |micro_batch: usize| {
         let mut trainer = trainer(&architecture, TrainerSettings { micro_batch, ..settings() });
-        trainer.queue(&Examples::Positions(batch.clone()), &mut still).unwrap();
-        trainer.collect(&mut still).unwrap().unwrap().value_errors
+        trainer.queue(&Examples::Positions(batch.clone()), &mut Laps::none()).unwrap();
+        trainer.collect(&mut Laps::none()).unwrap().unwrap().value_errors
     };
     let whole = errors(0);
     assert_eq!((whole.len(), errors(3).len()), (7, 7));
@@ -245,8 +237,8 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
     let mut trainer = trainer(&architecture, settings());
     let bad = TrainingBatch { legal: Vec::new(), ..batch(&architecture, 2, 1) };
     for examples in [Examples::Positions(bad), Examples::Unrolled(UnrolledBatch::default())] {
-        assert!(trainer.queue(&examples, &mut still).is_err());
-        assert!(trainer.collect(&mut still).is_none());
+        assert!(trainer.queue(&examples, &mut Laps::none()).is_err());
+        assert!(trainer.collect(&mut Laps::none()).is_none());
     }
 }
 
@@ -270,8 +262,8 @@ fn unrolled_batches_that_do_not_fit_are_refused() {
         (2.0, Examples::Unrolled(blind), false),
     ] {
         let mut trainer = trainer(&muzero, TrainerSettings { consistency_loss_weight, ..settings() });
-        assert_eq!(trainer.queue(&examples, &mut still).is_ok(), is_good);
-        assert_eq!(trainer.collect(&mut still).is_some(), is_good);
+        assert_eq!(trainer.queue(&examples, &mut Laps::none()).is_ok(), is_good);
+        assert_eq!(trainer.collect(&mut Laps::none()).is_some(), is_good);
     }
 }
 
@@ -283,7 +275,7 @@ fn training_reduces_the_losses_of_an_unrolled_batch_of_any_length() {
             let learning_rate = 3e-3;
             let mut trainer = trainer(&architecture, TrainerSettings { learning_rate, ..settings() });
             let [two, three] = [2, 3].map(|steps| Examples::Unrolled(unrolled(&architecture, 16, steps, 3)));
-            let mut step = |examples: &Examples| trainer.step(examples, &mut still).unwrap().total;
+            let mut step = |examples: &Examples| trainer.step(examples).unwrap().total;
             let before = [step(&two), step(&three)];
             let after = (0..60).map(|_| [step(&two), step(&three)]).last().unwrap();
             assert!(after[0] < before[0] - 0.3 && after[1] < before[1] - 0.3, "{before:?} became {after:?}");
@@ -343,7 +335,7 @@ fn recomputed_activations_change_no_bit_of_a_checkpoint_of_any_model() {
         let trained = |recompute| {
             let settings = TrainerSettings { recompute, consistency_loss_weight, micro_batch: 5, ..settings() };
             let mut trainer = trainer(&architecture, settings);
-            let losses = [(); 3].map(|()| trainer.step(&examples, &mut still).unwrap());
+            let losses = [(); 3].map(|()| trainer.step(&examples).unwrap());
             (losses, files(&trainer))
         };
         let [kept, recomputed] = [Recompute::None, Recompute::Blocks].map(trained);
@@ -368,7 +360,7 @@ fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
             let mut trainer = trainer(&architecture, TrainerSettings { moments, recompute, micro_batch, ..settings() });
             let stated = trainer.memory(16, steps);
             for _ in 0..2 {
-                trainer.queue(&examples, &mut still).unwrap();
+                trainer.queue(&examples, &mut Laps::none()).unwrap();
             }
             let allocated = trainer.allocated(steps);
             for ((part, stated), (_, allocated)) in stated.parts().into_iter().zip(allocated.parts()) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use collective::{Error, Memory, Numbers};
-use training::{Contributed, StepTimes, Trained};
+use training::{Contributed, Laps, StepTimes, Trained};
 
 use super::{Prepared, Training};
 use crate::group::{CONTROL_NUMBERS, Control, Group};
@@ -28,9 +28,10 @@ impl Training {
     ) -> anyhow::Result<Result<(Summed, Control), Error>> {
         let examples = prepared.map(|prepared| &prepared.examples);
         let clock = &mut Instant::now;
+        let laps = &mut Laps::new(clock);
         if let Memory::Cuda(_) = group.memory() {
             let numbers = &control.numbers();
-            let mut contributed = self.trainer.contribute_on_device(examples, numbers, clock).context("train")?;
+            let mut contributed = self.trainer.contribute_on_device(examples, numbers, laps).context("train")?;
             if let Err(error) = timed(group, contributed.contribution.numbers()) {
                 return Ok(Err(error));
             }
@@ -38,7 +39,7 @@ impl Training {
             return Ok(Ok((Summed::Device(contributed), control)));
         }
         let contributed = match examples {
-            Some(examples) => self.trainer.contribute(examples, clock).context("train")?,
+            Some(examples) => self.trainer.contribute(examples, laps).context("train")?,
             None => Contributed {
                 contribution: self.trainer.no_contribution(),
                 value_errors: Vec::new(),
@@ -58,11 +59,11 @@ impl Training {
         match summed {
             Summed::Host { mut contributed, sums } => {
                 contributed.contribution.set_mean(&sums, batches);
-                self.trainer.apply(contributed, &mut Instant::now)
+                self.trainer.apply(contributed, &mut Laps::new(&mut Instant::now))
             }
             Summed::Device(mut contributed) => {
                 contributed.contribution.divide(batches)?;
-                self.trainer.apply_on_device(contributed, &mut Instant::now)
+                self.trainer.apply_on_device(contributed, &mut Laps::new(&mut Instant::now))
             }
         }
     }

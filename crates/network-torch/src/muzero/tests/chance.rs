@@ -177,7 +177,7 @@ fn the_distribution_of_two_outcomes_is_learnt_with_the_reward_of_each() {
     let mut trainer = Trainer::new(Network::new(&architecture, Device::Cpu, 3).unwrap(), settings).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     for _ in 0..400 {
-        trainer.step_untimed(&coin(&mut rng, 64).into()).unwrap();
+        trainer.step(&coin(&mut rng, 64).into()).unwrap();
     }
     let bytes = trainer.published().unwrap();
     let mut model = crate::LibtorchLatent::new(

@@ -38,10 +38,10 @@ fn a_step_on_each_board_is_that_of_a_trainer_of_this_board_with_the_same_state()
         for (seed, board) in [0, 1, 1, 0].into_iter().enumerate() {
             let before = trainer.files().unwrap();
             let batch = batch_of(board, 9, seed as u64);
-            let got = trainer.step_untimed(&batch.clone().into()).unwrap();
+            let got = trainer.step(&batch.clone().into()).unwrap();
             let architecture = &boards()[board];
             let mut alone = Trainer::restore(architecture, settings.clone(), Device::Cpu, &before).unwrap();
-            let expected = alone.step_untimed(&TrainingBatch { board: 0, ..batch }.into()).unwrap();
+            let expected = alone.step(&TrainingBatch { board: 0, ..batch }.into()).unwrap();
             assert_eq!(got, expected, "step {seed} on {}", architecture.game);
             assert!(trainer.files().unwrap() == alone.files().unwrap(), "step {seed} on {}", architecture.game);
         }
@@ -51,13 +51,13 @@ fn a_step_on_each_board_is_that_of_a_trainer_of_this_board_with_the_same_state()
 #[test]
 fn a_batch_that_does_not_fit_its_board_or_is_of_none_changes_nothing() {
     let mut trainer = of_both(settings());
-    trainer.step_untimed(&batch_of(1, 9, 1).into()).unwrap();
+    trainer.step(&batch_of(1, 9, 1).into()).unwrap();
     let before = trainer.files().unwrap();
     for (batch, reason) in [
         (TrainingBatch { board: 2, ..batch_of(1, 9, 2) }, "the batch is of board 2"),
         (TrainingBatch { board: 0, ..batch_of(1, 9, 2) }, "in `observations`"),
     ] {
-        let error = trainer.step_untimed(&batch.into()).unwrap_err().to_string();
+        let error = trainer.step(&batch.into()).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
     assert!(trainer.files().unwrap() == before);
@@ -67,11 +67,11 @@ fn a_batch_that_does_not_fit_its_board_or_is_of_none_changes_nothing() {
 fn a_board_whose_batches_do_not_fit_the_memory_leaves_those_of_others_whole() {
     let mut trainer = of_both(settings());
     trainer.memory_positions = Some(4);
-    trainer.step_untimed(&batch_of(1, 12, 1).into()).unwrap();
+    trainer.step(&batch_of(1, 12, 1).into()).unwrap();
     assert_eq!(trainer.micro_batches(), 4);
     trainer.memory_positions = None;
     let of_boards = [0, 1].map(|board| {
-        trainer.step_untimed(&batch_of(board, 12, 2).into()).unwrap();
+        trainer.step(&batch_of(board, 12, 2).into()).unwrap();
         trainer.micro_batches()
     });
     assert_eq!(of_boards, [1, 4]);

@@ -1,7 +1,7 @@
 //! float16 with a loss scale, and layers that go back to float32.
 
 use training::mixed_precision::{GRADIENT_ERROR_MAX, loses_too_much};
-use training::{LossScale, MixedPrecision};
+use training::{Laps, LossScale, MixedPrecision};
 
 use super::*;
 use crate::loss_scale::ScaleOnDevice;
@@ -60,15 +60,15 @@ fn gradients_of_f16_do_not_depend_on_the_scale_and_are_nearer_to_float32_than_th
 #[test]
 fn a_gradient_that_overflows_skips_the_step_and_halves_the_scale_and_nothing_else_changes() {
     let mut trainer = trainer(f16());
-    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     let scale = LossScale::MAX;
     set_scale(&mut trainer, scale);
     let before = trainer.files().unwrap();
     // Times the largest scale this loss exceeds float16 in every layer that feeds the heads.
     let examples: training::Examples = batch(&small(), 9, 2).into();
     let mut skipped = 0;
-    while let Err(error) = trainer.step_untimed(&examples) {
-        let Error::Training(training::Error::Overflow { loss_scale, step }) = error else { panic!("{error}") };
+    while let Err(error) = trainer.step(&examples) {
+        let training::Error::Overflow { loss_scale, step } = error else { panic!("{error}") };
         assert_eq!((loss_scale, step), (f64::from(scale) / 2.0_f64.powi(skipped), 2));
         skipped += 1;
         let halved = mixed(&trainer).loss_scale.unwrap();
@@ -86,11 +86,9 @@ fn a_step_queued_behind_one_that_overflows_has_the_smaller_scale() {
     let mut trainer = trainer(f16());
     set_scale(&mut trainer, LossScale::MAX);
     let examples = batch(&small(), 9, 2).into();
-    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
-    let now = Instant::now();
-    let scales = [(); 2].map(|()| trainer.queue(&examples, &mut || now).unwrap());
+    let scales = [(); 2].map(|()| trainer.queue(&examples, &mut Laps::none()).unwrap());
     let collected = scales.map(|()| {
-        let collected = trainer.collect(&mut || now).unwrap();
+        let collected = trainer.collect(&mut Laps::none()).unwrap();
         (collected.is_ok(), trainer.loss_scale().unwrap())
     });
     assert_eq!(collected[0], (false, f64::from(LossScale::MAX)));
@@ -100,12 +98,12 @@ fn a_step_queued_behind_one_that_overflows_has_the_smaller_scale() {
 #[test]
 fn a_loss_that_is_not_finite_is_refused_in_f16_and_leaves_the_scale() {
     let mut trainer = trainer(f16());
-    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     let before = trainer.files().unwrap();
     let mut broken = batch(&small(), 9, 2);
     spoil_observations(&mut broken);
-    let refused = trainer.step_untimed(&broken.into()).unwrap_err();
-    assert!(matches!(refused, Error::Training(training::Error::NotFinite { .. })), "{refused}");
+    let refused = trainer.step(&broken.into()).unwrap_err();
+    assert!(matches!(refused, training::Error::NotFinite { .. }), "{refused}");
     assert!(trainer.files().unwrap() == before);
 }
 
@@ -113,7 +111,7 @@ fn a_loss_that_is_not_finite_is_refused_in_f16_and_leaves_the_scale() {
 fn training_in_f16_goes_on_bit_for_bit_with_its_scale_after_a_restore() {
     goes_on_bit_for_bit_after_a_restore(&small(), f16());
     let mut trainer = trainer(f16());
-    trainer.step_untimed(&batch(&small(), 9, 1).into()).unwrap();
+    trainer.step(&batch(&small(), 9, 1).into()).unwrap();
     set_scale(&mut trainer, 512.0);
     let files = trainer.files().unwrap();
     let restored = Trainer::restore(&small(), f16(), Device::Cpu, &files).unwrap();
@@ -168,7 +166,7 @@ fn planted() -> Network {
 fn planted_layers_are_found_alone_and_named_and_computed_in_float32_from_then_on() {
     let examples: training::Examples = batch(&small(), 32, 3).into();
     let mut trainer = Trainer::new(planted(), adaptive(Precision::Bf16)).unwrap();
-    trainer.step_untimed(&examples).unwrap();
+    trainer.step(&examples).unwrap();
     let names: Vec<&str> = trainer.float32_layers().keys().map(String::as_str).collect();
     assert_eq!(names, ["policy", "value"], "{:?}", trainer.float32_layers());
     assert!(trainer.float32_layers().values().all(|&error| error > GRADIENT_ERROR_MAX));
@@ -236,10 +234,9 @@ fn networks_of_every_kind_of_layer_train_with_any_of_them_in_float32() {
         let loss = |layers: &[String]| {
             let mut trainer = Trainer::new(seasoned(&architecture, 65), settings.clone()).unwrap();
             trainer.lowered = trainer.network.lowered(Precision::Bf16, layers.iter().cloned().collect()).unwrap();
-            trainer.step_untimed(&examples).unwrap().total
+            trainer.step(&examples).unwrap().total
         };
-        let exact =
-            Trainer::new(seasoned(&architecture, 65), self::settings()).unwrap().step_untimed(&examples).unwrap().total;
+        let exact = Trainer::new(seasoned(&architecture, 65), self::settings()).unwrap().step(&examples).unwrap().total;
         // With all layers in float32 nothing is rounded.
         assert!((loss(&names) - exact).abs() < 1e-5 * exact, "{} instead of {exact}", loss(&names));
         for layer in &names {

@@ -1,8 +1,8 @@
 use training::checkpoint::State;
-use training::{Contributed, Decay, Examples, Optimiser, Trainer as _, TrainerSettings, TrainingBatch};
+use training::{Contributed, Decay, Examples, Laps, Optimiser, Trainer as _, TrainerSettings, TrainingBatch};
 use weights::{Architecture, Model};
 
-use super::{Trainer, still};
+use super::Trainer;
 use crate::reference::reference;
 use crate::tests::networks::{batch, complete, plain, unrolled};
 
@@ -40,7 +40,7 @@ fn reduced(trainers: &mut [Trainer], batches: &[Examples]) -> Vec<Contributed> {
     let mut all: Vec<Contributed> = trainers
         .iter_mut()
         .zip(batches)
-        .map(|(trainer, examples)| trainer.contribute(examples, &mut still).unwrap())
+        .map(|(trainer, examples)| trainer.contribute(examples, &mut Laps::none()).unwrap())
         .collect();
     let mut sum = vec![0.0; all[0].contribution.numbers().len()];
     for contributed in &all {
@@ -76,12 +76,12 @@ fn learners_with_batches_of_b_step_as_one_that_accumulates_micro_batches_of_b() 
             for step in 0..3 {
                 let batches: Vec<_> =
                     (0..LEARNERS).map(|rank| positions(&architecture, EACH, 10 * step + rank as u64)).collect();
-                let alone = one.step(&Examples::Positions(joined(&batches)), &mut still).unwrap();
+                let alone = one.step(&Examples::Positions(joined(&batches))).unwrap();
                 assert_eq!(one.micro_batches(), LEARNERS);
                 let examples: Vec<_> = batches.into_iter().map(Examples::Positions).collect();
                 let means = reduced(&mut learners, &examples);
                 for (learner, mean) in learners.iter_mut().zip(means) {
-                    let losses = learner.apply(mean, &mut still).unwrap().losses;
+                    let losses = learner.apply(mean, &mut Laps::none()).unwrap().losses;
                     for (got, expected) in [
                         (losses.total, alone.total),
                         (losses.policy_entropy, alone.policy_entropy),
@@ -143,12 +143,12 @@ fn a_batch_that_is_contributed_changes_nothing_and_one_alone_is_an_ordinary_step
     ] {
         let [mut alone, mut queued] = [(); 2].map(|()| Trainer::new(&architecture, settings(), 1, 2).unwrap());
         let before = state(&alone, &settings());
-        let mut contributed = alone.contribute(&examples, &mut still).unwrap();
+        let mut contributed = alone.contribute(&examples, &mut Laps::none()).unwrap();
         assert_eq!((state(&alone, &settings()), alone.step_count()), (before, 0));
         let sum = contributed.contribution.numbers().to_vec();
         contributed.contribution.set_mean(&sum, 1);
-        alone.apply(contributed, &mut still).unwrap();
-        queued.step(&examples, &mut still).unwrap();
+        alone.apply(contributed, &mut Laps::none()).unwrap();
+        queued.step(&examples).unwrap();
         assert_eq!(state(&alone, &settings()), state(&queued, &settings()));
     }
 }
@@ -164,7 +164,7 @@ fn a_batch_of_one_learner_that_is_not_finite_is_refused_by_all_and_changes_nothi
     let before = state(&learners[0], &settings());
     for mean in reduced(&mut learners, &[good, bad].map(Examples::Positions)) {
         for learner in &mut learners {
-            let error = learner.apply(mean.clone(), &mut still).unwrap_err();
+            let error = learner.apply(mean.clone(), &mut Laps::none()).unwrap_err();
             let training::Error::NotFinite { quantity, step: 1 } = error else { panic!("{error}") };
             assert_eq!((quantity, state(learner, &settings())), ("value loss", before.clone()));
         }
