@@ -3,10 +3,10 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 #[allow(unreachable_pub, reason = "it is public in its own crate")]
-#[path = "../../../tests/src/python.rs"]
+#[path = "../../../../tests/src/python.rs"]
 mod python;
 #[allow(unreachable_pub, reason = "it is public in its own crate")]
-#[path = "../../../tests/src/skip.rs"]
+#[path = "../../../../tests/src/skip.rs"]
 mod skip;
 
 use std::path::{Path, PathBuf};

@@ -55,11 +55,11 @@ fn depends_on_deployment(key: &str) -> bool {
 }
 
 fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
 /// The page that lists every key.
-const PAGE: &str = include_str!("../../../docs/configuration.md");
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// Returns every key of the TOML sections, by name with section.
 fn keys_of(text: &str) -> BTreeMap<String, Value> {
