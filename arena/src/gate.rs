@@ -4,29 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
-use service::directory::{if_exists, replace};
+use version_store::accepted;
 use weights::WeightsVersion;
 
 use crate::ledger::{Ledger, Player};
 use crate::sprt::{Sprt, State};
-
-/// File of the accepted version in the run directory.
-pub const FILE: &str = "gate.json";
-
-/// Reads the accepted version from a file; `None` without a file.
-///
-/// # Errors
-/// The file cannot be read or is damaged.
-pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
-    let file = path.display();
-    let text = if_exists(std::fs::read(path)).with_context(|| format!("read {file}"))?;
-    let document = text.map(|text| serde_json::from_slice::<Document>(&text)).transpose();
-    let document = document
-        .with_context(|| format!("{file} names no accepted version; remove the file to accept the latest version"))?;
-    Ok(document.map(|document| document.accepted))
-}
 
 /// The rule by which a version passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,20 +46,13 @@ pub(crate) struct Gate {
     accepted: Option<WeightsVersion>,
 }
 
-/// The file of the accepted version.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    accepted: WeightsVersion,
-}
-
 impl Gate {
     /// Reads the accepted version from a file; without a file, no version is accepted yet.
     ///
     /// # Errors
-    /// As [`read`].
+    /// The file cannot be read or is damaged.
     pub(crate) fn open(rule: Rule, path: &Path) -> anyhow::Result<Self> {
-        Ok(Self { rule, path: path.to_owned(), accepted: read(path)? })
+        Ok(Self { rule, path: path.to_owned(), accepted: accepted::read(path)? })
     }
 
     /// Returns the version of the actors.
@@ -99,8 +74,7 @@ impl Gate {
     /// The file cannot be written; the version is then accepted until the next start.
     pub(crate) fn accept(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
         self.accepted = Some(version);
-        let text = serde_json::to_vec(&Document { accepted: version }).expect("a number has a form in JSON");
-        Ok(replace(&self.path, &text)?)
+        Ok(accepted::write(&self.path, version)?)
     }
 
     /// Forgets an accepted version that cannot be used: the next version passes.

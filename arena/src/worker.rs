@@ -15,11 +15,12 @@ use games::Exhaustive;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use service::directory::if_exists;
+use version_store::accepted;
 use weights::WeightsVersion;
 
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
-use crate::gate::{self, Gate, Verdict};
+use crate::gate::{Gate, Verdict};
 use crate::ledger::{Ledger, Player, Rated, Results};
 use crate::matches::{Counted, Failure, Opening, Played};
 use crate::outside::Outside;
@@ -46,9 +47,6 @@ const INFORMATION_MIN: f64 = 0.01;
 
 /// File of all games in the run directory.
 pub(crate) const RATINGS: &str = "ratings.json";
-
-/// Directory of earlier versions in the run directory.
-const PAST_VERSIONS: &str = "arena";
 
 /// File of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
@@ -124,16 +122,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
         let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
-        let (past, unreadable) = PastVersions::open(&directory.join(PAST_VERSIONS), settings.kept())?;
-        for path in unreadable {
-            tracing::warn!(path = %path.display(), "skipped a file that is not the manifest of an earlier version");
-        }
+        let past = PastVersions::open(directory, settings.kept())?;
         let gate = match settings.gate {
-            Some(rule) => Some(Gate::open(rule, &directory.join(gate::FILE))?),
+            Some(rule) => Some(Gate::open(rule, &directory.join(accepted::FILE))?),
             None => {
                 // Actors play with later versions from now on, which a later gate must not rank below the accepted
                 // version.
-                if_exists(fs::remove_file(directory.join(gate::FILE))).context("remove the accepted version")?;
+                if_exists(fs::remove_file(directory.join(accepted::FILE))).context("remove the accepted version")?;
                 None
             }
         };
@@ -260,12 +255,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn accept_again(&mut self) {
         let Some(gate) = &mut self.gate else { return };
         let Some(version) = gate.accepted() else { return };
-        let manifest = self.past.manifests().iter().find(|manifest| manifest.version == version);
-        let kept = manifest.map(|manifest| (manifest.clone(), self.past.bytes(manifest)));
-        let Some((manifest, Ok(bytes))) = kept else {
-            tracing::error!(%version, "accepted version missing or damaged; accepting the next version");
-            gate.forget();
-            return;
+        let (manifest, bytes) = match self.past.read(version) {
+            Ok(kept) => kept,
+            Err(error) => {
+                let error = service::chain(&error);
+                tracing::error!(%version, error, "accepted version missing or damaged; accepting the next version");
+                return gate.forget();
+            }
         };
         self.past.protect(version);
         self.pacer.accept(&Published { manifest, bytes: bytes.into() });
@@ -506,7 +502,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
         let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
         tracing::warn!(%version, error = service::chain(&error), "cannot use an earlier version");
-        self.past.drop_version(version).context("drop an earlier version")?;
+        self.past.remove(version).context("drop an earlier version")?;
         if let Some(gate) = &mut self.gate
             && gate.accepted() == Some(version)
         {
@@ -532,7 +528,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
             let of = |games| information(games, elo, &opponent);
             of(played + per_match) - of(played)
         };
-        let past = self.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
+        let past = self.past.versions().iter().copied().map(Player::Version);
         self.fixed_opponents()
             .chain(past)
             // A decided test gets no more games: the verdict is final. A match against a player without games shows
@@ -557,10 +553,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Returns the network of an opponent; `None` unless it is an earlier version.
     fn network_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Network>> {
         let Player::Version(version) = opponent else { return Ok(None) };
-        let manifests = self.past.manifests();
-        let manifest = manifests.iter().find(|manifest| manifest.version == version);
-        let manifest = manifest.with_context(|| format!("version {version} is not stored"))?;
-        self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
+        let (manifest, bytes) = self.past.read(version)?;
+        self.setup.network(&manifest, &bytes.into()).map(Some)
     }
 
     /// Plays a match of the current version. Two versions search without random draws, so that a pair with a game

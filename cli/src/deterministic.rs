@@ -30,10 +30,8 @@ use fleet::{Role, SessionStart};
 use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
-use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::config::{ScheduleKind, Settings};
 use learner::libtorch::Cpu;
-use learner::published::Published as Files;
 use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
 use rand::SeedableRng as _;
@@ -42,6 +40,8 @@ use replay_server::config::NamedTable;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use training::{Losses, Trainer as _};
+use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
+use version_store::{Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::printed_command;
@@ -90,7 +90,7 @@ struct Run {
     self_play: SelfPlay,
     trainer: training_cpu::Trainer,
     checkpoints: Checkpoints,
-    files: Files,
+    versions: VersionStore,
     trajectories: Vec<Trajectory>,
     state: State,
     positions: u64,
@@ -293,9 +293,10 @@ impl Run {
             backend,
             threads,
         };
-        let files = Files::new(directory.join("weights"), settings.learner.versions_kept);
+        let versions = VersionStore::of_learner(&directory);
         let published = published(&trainer, state.version, &architecture)?;
-        files.write(&published.manifest, &published.bytes)?;
+        let retention = Retention::Latest(settings.learner.versions_kept);
+        versions.write(&published.manifest, &published.bytes, retention)?;
         Ok(Self {
             settings,
             table,
@@ -303,7 +304,7 @@ impl Run {
             self_play,
             trainer,
             checkpoints,
-            files,
+            versions,
             trajectories,
             state,
             positions,
@@ -343,7 +344,8 @@ impl Run {
         self.published = published(&self.trainer, self.state.version, &self.architecture)?;
         // The checkpoint decides: weights without a checkpoint are written again.
         self.checkpoints.write(&self.checkpoint()?).context("write the checkpoint")?;
-        self.files.write(&self.published.manifest, &self.published.bytes)?;
+        let retention = Retention::Latest(self.settings.learner.versions_kept);
+        self.versions.write(&self.published.manifest, &self.published.bytes, retention)?;
         Ok(Some(Summary {
             version: self.state.version,
             training_step: self.trainer.step_count(),

@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
-use arena::ledger::{Ledger, Player, Rated};
-use arena::past_versions::{PastVersions, best};
+use arena::ledger::{Ledger, Player, Rated, best};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 use game::Game as _;
-use learner::published::Published;
 use serde::Serialize;
+use version_store::{Retention, VersionStore, accepted};
 use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::printed_command;
@@ -100,11 +99,10 @@ impl Args {
 /// Copies a version, by default the latest, into `folder`, and returns the manifest path.
 fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) -> anyhow::Result<PathBuf> {
     let (manifest, bytes) = kept(run, version)?;
-    // Nothing is removed from the directory.
-    let copies = Published::new(folder, usize::MAX);
+    let copies = VersionStore::new(folder);
     let path = copies.manifest_path(manifest.version);
     ensure!(!path.exists(), "{} already exists", path.display());
-    copies.write(&manifest, &bytes)?;
+    copies.write(&manifest, &bytes, Retention::All)?;
     Ok(path)
 }
 
@@ -114,22 +112,20 @@ fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) 
 /// The run does not keep the version or has published none, or the files are damaged.
 pub(crate) fn kept(run: &RunDirectory, version: Option<WeightsVersion>) -> anyhow::Result<(Manifest, Vec<u8>)> {
     match version {
-        Some(version) => KeptVersions::read(run)?.bytes(version),
+        Some(version) => KeptVersions::of(run).bytes(version),
         None => newest(run),
     }
 }
 
 fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
-    let folder = run.path().join("weights");
-    // Nothing is written here, so the number of versions to keep is irrelevant.
-    let published = Published::new(folder.clone(), usize::MAX);
+    let published = VersionStore::of_learner(run.path());
     if let Some(newest) = published.newest()? {
         return Ok(newest);
     }
     if published.next_version()?.0 > 1 {
         bail!(
             "all weights versions in {} are damaged; publish a new version with {}",
-            folder.display(),
+            published.directory().display(),
             printed_command::train(run)
         );
     }
@@ -140,19 +136,15 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
 #[derive(Debug)]
 pub(crate) struct KeptVersions {
     run: String,
-    newest: Published,
-    past: PastVersions,
+    newest: VersionStore,
+    past: VersionStore,
 }
 
 impl KeptVersions {
-    /// Finds the versions in the directories of a run.
-    ///
-    /// # Errors
-    /// A directory cannot be listed.
-    pub(crate) fn read(run: &RunDirectory) -> anyhow::Result<Self> {
-        // Nothing is written here, so the number of versions to keep is irrelevant.
-        let newest = Published::new(run.path().join("weights"), usize::MAX);
-        Ok(Self { run: run.name().to_owned(), newest, past: PastVersions::read(&run.path().join("arena"))? })
+    /// Returns the versions in the directories of a run.
+    pub(crate) fn of(run: &RunDirectory) -> Self {
+        let (newest, past) = (VersionStore::of_learner(run.path()), VersionStore::of_arena(run.path()));
+        Self { run: run.name().to_owned(), newest, past }
     }
 
     /// Returns the manifest and the bytes of a version.
@@ -164,10 +156,11 @@ impl KeptVersions {
         if kept.contains(&version) {
             return self.newest.read(version);
         }
-        if let Some(manifest) = self.past.manifests().iter().find(|manifest| manifest.version == version) {
-            return Ok((manifest.clone(), self.past.bytes(manifest)?));
+        let past = self.past.versions()?;
+        if past.contains(&version) {
+            return self.past.read(version);
         }
-        kept.extend(self.past.manifests().iter().map(|manifest| manifest.version));
+        kept.extend(past);
         kept.sort();
         kept.dedup();
         let kept: Vec<String> = kept.iter().map(WeightsVersion::to_string).collect();
@@ -179,24 +172,19 @@ impl KeptVersions {
     fn list(&self, ratings: &[Rated], best_max: usize, accepted: Option<WeightsVersion>) -> anyhow::Result<Vec<Kept>> {
         let mut versions: Vec<Kept> = Vec::new();
         for version in self.newest.versions()? {
-            let path = self.newest.manifest_path(version);
-            let kept =
-                self.newest.manifest(version).and_then(|manifest| Kept::new(&manifest, &path, Rule::Newest, ratings));
-            versions.extend(unless_removed(kept, &path)?);
+            versions.extend(Kept::read(&self.newest, version, Rule::Newest, ratings)?);
         }
-        let best = best(self.past.manifests(), ratings, best_max);
-        for manifest in self.past.manifests() {
-            let rule = match manifest.version {
+        let past = self.past.versions()?;
+        let best = best(ratings, &past, best_max);
+        for version in past {
+            let rule = match version {
                 version if accepted == Some(version) => Rule::Accepted,
                 version if best.contains(&version) => Rule::Best,
                 _ => Rule::Spread,
             };
-            match versions.iter_mut().find(|kept| kept.version == manifest.version) {
+            match versions.iter_mut().find(|kept| kept.version == version) {
                 Some(kept) => kept.kept_by.push(rule),
-                None => {
-                    let path = self.past.manifest_path(manifest.version);
-                    versions.extend(unless_removed(Kept::new(manifest, &path, rule, ratings), &path)?);
-                }
+                None => versions.extend(Kept::read(&self.past, version, rule, ratings)?),
             }
         }
         versions.sort_by_key(|kept| kept.version);
@@ -242,6 +230,20 @@ struct Kept {
 }
 
 impl Kept {
+    /// Returns a version of `store`; `None` without a manifest, because a live run may remove versions meanwhile.
+    fn read(
+        store: &VersionStore,
+        version: WeightsVersion,
+        rule: Rule,
+        ratings: &[Rated],
+    ) -> anyhow::Result<Option<Self>> {
+        let path = store.manifest_path(version);
+        match store.manifest(version).and_then(|manifest| Self::new(&manifest, &path, rule, ratings)) {
+            Err(_) if !path.exists() => Ok(None),
+            kept => kept.map(Some),
+        }
+    }
+
     fn new(manifest: &Manifest, path: &Path, rule: Rule, ratings: &[Rated]) -> anyhow::Result<Self> {
         let &Manifest { version, training_step, digest, size_bytes, .. } = manifest;
         let written = fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -262,21 +264,13 @@ impl Kept {
     }
 }
 
-/// Returns `None` for a version without a manifest: a live run may remove versions during the listing.
-fn unless_removed(kept: anyhow::Result<Kept>, manifest: &Path) -> anyhow::Result<Option<Kept>> {
-    match kept {
-        Err(_) if !manifest.exists() => Ok(None),
-        kept => kept.map(Some),
-    }
-}
-
 /// Returns the versions of a run, with ratings by the arena.
 fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
     let config: Fleet = load_run(run)?;
     let game = bridge::config::game(&config.run, &config.environment)?.rules();
     let ratings = Ledger::load(&run.path().join("ratings.json"), &game.spec().name)?.ratings();
-    let accepted = arena::gate::read(&run.path().join(arena::gate::FILE))?;
-    KeptVersions::read(run)?.list(&ratings, config.arena.best_versions, accepted)
+    let accepted = accepted::read(&run.path().join(accepted::FILE))?;
+    KeptVersions::of(run).list(&ratings, config.arena.best_versions, accepted)
 }
 
 fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
@@ -326,16 +320,12 @@ mod tests {
     fn run(runs: &Path) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
-        let published = Published::new(run.path().join("weights"), 2);
-        for version in [8, 9] {
-            published.write(&manifest(version, &[version as u8]), &[version as u8]).unwrap();
-        }
-        fs::create_dir(run.path().join("arena")).unwrap();
-        for version in [2, 5, 9] {
-            let bytes = [version as u8];
-            let text = serde_json::to_string(&manifest(version, &bytes)).unwrap();
-            fs::write(run.path().join(format!("arena/v{version}.json")), text).unwrap();
-            fs::write(run.path().join(format!("arena/v{version}.safetensors")), bytes).unwrap();
+        let (newest, past) = (VersionStore::of_learner(run.path()), VersionStore::of_arena(run.path()));
+        for (store, versions) in [(newest, &[8, 9][..]), (past, &[2, 5, 9])] {
+            for &version in versions {
+                let bytes = [version as u8];
+                store.write(&manifest(version, &bytes), &bytes, Retention::All).unwrap();
+            }
         }
         run
     }
@@ -343,7 +333,7 @@ mod tests {
     #[test]
     fn versions_are_found_in_both_folders_and_a_missing_one_is_an_error_that_lists_them() {
         let runs = tempfile::tempdir().unwrap();
-        let kept = KeptVersions::read(&run(runs.path())).unwrap();
+        let kept = KeptVersions::of(&run(runs.path()));
         for version in [2, 5, 8, 9] {
             let (manifest, bytes) = kept.bytes(WeightsVersion(version)).unwrap();
             assert_eq!((manifest.version.0, bytes), (version, vec![version as u8]));
@@ -362,7 +352,7 @@ mod tests {
             high: low + 200.0,
             games: 8,
         };
-        let kept = KeptVersions::read(&run(runs.path())).unwrap();
+        let kept = KeptVersions::of(&run(runs.path()));
         let ratings = [rated(2, 50.0), rated(5, 300.0), rated(8, 700.0)];
         let versions = kept.list(&ratings, 1, None).unwrap();
         let rules: Vec<(u64, Vec<Rule>)> = versions.iter().map(|kept| (kept.version.0, kept.kept_by.clone())).collect();
@@ -389,15 +379,14 @@ mod tests {
     fn a_version_that_is_removed_while_versions_are_listed_is_left_out_and_a_damaged_one_is_an_error() {
         let runs = tempfile::tempdir().unwrap();
         let run = run(runs.path());
-        let kept = KeptVersions::read(&run).unwrap();
-        fs::remove_file(run.path().join("arena/v5.json")).unwrap();
+        let kept = KeptVersions::of(&run);
+        fs::remove_file(kept.past.manifest_path(WeightsVersion(5))).unwrap();
         let versions = kept.list(&[], 1, None).unwrap();
         assert_eq!(versions.iter().map(|kept| kept.version.0).collect::<Vec<_>>(), [2, 8, 9]);
         fs::write(kept.newest.manifest_path(WeightsVersion(8)), "{").unwrap();
         let error = kept.list(&[], 1, None).unwrap_err().to_string();
         assert!(error.contains("v000008.json"), "{error}");
-        let gone = runs.path().join("v000007.json");
-        assert_eq!(unless_removed(Err(anyhow::anyhow!("read it")), &gone).unwrap(), None);
+        assert_eq!(Kept::read(&kept.past, WeightsVersion(7), Rule::Best, &[]).unwrap(), None);
     }
 
     #[test]
@@ -407,7 +396,7 @@ mod tests {
         let folder = runs.path().join("copies");
         for (version, of) in [(Some(5), 5), (None, 9)] {
             let path = export(&run, version.map(WeightsVersion), folder.clone()).unwrap();
-            let (manifest, bytes) = Published::new(folder.clone(), usize::MAX).read(WeightsVersion(of)).unwrap();
+            let (manifest, bytes) = VersionStore::new(folder.clone()).read(WeightsVersion(of)).unwrap();
             assert_eq!((manifest.version.0, bytes), (of, vec![of as u8]));
             assert_eq!(path, folder.join(format!("v{of:06}.json")));
         }

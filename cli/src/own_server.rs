@@ -14,9 +14,9 @@ use fleet::wiring::arguments;
 use fleet::{Role, beside_this_binary, exposition};
 use game::Game;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions};
-use learner::published::Published;
 use service::net::{ReservedPort, reserve_ports};
 use tempfile::TempDir;
+use version_store::{Retention, VersionStore};
 use weights::{Manifest, Model};
 
 use crate::remote;
@@ -76,9 +76,9 @@ struct Server {
 impl Server {
     fn start(program: PathBuf, served: &Served<'_>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("create a directory for the weights")?;
-        let published = Published::new(folder.path().to_owned(), 1);
-        published.write(served.manifest, served.bytes)?;
-        let weights = published.manifest_path(served.manifest.version);
+        let store = VersionStore::new(folder.path().to_owned());
+        store.write(served.manifest, served.bytes, Retention::All)?;
+        let weights = store.manifest_path(served.manifest.version);
         let ports: [ReservedPort; 2] = reserve_ports().context("find free ports")?;
         let [listen, admin] = ports.each_ref().map(|port| port.address().to_string());
         let sets = [format!("inference.weights={}", weights.display())].into_iter().chain(served.sets.iter().cloned());

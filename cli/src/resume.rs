@@ -4,9 +4,9 @@
 
 use anyhow::{Context as _, bail, ensure};
 use fleet::plan::Plan;
-use learner::checkpoint::{Checkpoints, Error, Progress};
 use learner::config::{LearnerSection, ScheduleKind};
-use learner::published::Published;
+use version_store::VersionStore;
+use version_store::checkpoint::{Checkpoints, Error, Progress};
 
 use crate::printed_command;
 
@@ -51,7 +51,7 @@ pub(crate) fn checkpoint(plan: &Plan, remedy: &str) -> anyhow::Result<Option<Pro
 
 /// Returns a lower bound of the training steps of a run, from the progress and the weights.
 fn trained_steps(plan: &Plan) -> anyhow::Result<u64> {
-    let published = Published::new(plan.run.path().join("weights"), usize::MAX);
+    let published = VersionStore::of_learner(plan.run.path());
     let mut steps = plan.progress.training_steps;
     for version in published.versions()? {
         // A damaged manifest is skipped, as by every reader of weights.

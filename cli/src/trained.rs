@@ -283,9 +283,9 @@ pub(crate) mod tests {
     use std::fs;
     use std::path::Path;
 
-    use learner::published::Published;
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
+    use version_store::{Retention, VersionStore};
     use weights::{Architecture, Digest, HeadKind, Model};
 
     use super::*;
@@ -352,7 +352,7 @@ pub(crate) mod tests {
         let digest = Digest::of(&bytes);
         let (version, size_bytes) = (WeightsVersion(version), bytes.len() as u64);
         let manifest = Manifest { version, training_step: 1, digest, size_bytes, architecture };
-        Published::new(run.path().join("weights"), 4).write(&manifest, &bytes).unwrap();
+        VersionStore::of_learner(run.path()).write(&manifest, &bytes, Retention::All).unwrap();
     }
 
     /// Opens a run of `game` with untrained weights and heads of this kind, and returns it with the directory.

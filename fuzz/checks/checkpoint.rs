@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use learner::checkpoint::{Checkpoint, Checkpoints, Error, Progress};
+use version_store::checkpoint::{Checkpoint, Checkpoints, Error, Progress};
 use weights::{Architecture, Model};
 
 /// Number of checkpoints to keep.

@@ -23,12 +23,12 @@ use collective::nccl::{Clock, Nccl};
 use collective::{Collective, Error, Memory, Numbers};
 use crossbeam_channel::RecvTimeoutError;
 use learner::config::{CollectiveKind, Settings};
-use learner::published::Published;
 use learner::trainer_settings;
 use proto::learners::{Candidate, Exchange, Peer, Question, Roster};
 use service::{ConfigError, Drain};
 use tokio::sync::mpsc;
 use training::TrainerSettings;
+use version_store::VersionStore;
 use weights::{Architecture, Digest, WeightsVersion};
 
 pub(crate) use self::control::{Control, NUMBERS as CONTROL_NUMBERS};
@@ -60,7 +60,7 @@ pub(crate) struct Group {
     generation: u64,
     numbering: Numbering,
     /// Versions on this learner's disk, where version numbers are also noted.
-    published: Published,
+    versions: VersionStore,
     note_at: Option<Instant>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct GroupSettings {
     /// The library configured in `learner.collective`.
     pub(crate) kind: CollectiveKind,
     /// Versions on this learner's disk.
-    pub(crate) published: Published,
+    pub(crate) versions: VersionStore,
 }
 
 /// Checks that this program can train in the group of a run, if there is one; returns true if there is one.
@@ -187,7 +187,7 @@ pub(crate) fn of_run(
         timeout: settings.group_timeout,
         fingerprint: Digest::of(common.as_bytes()),
         kind: library,
-        published: Published::of_run(&settings.run.directory, settings.learner.versions_kept),
+        versions: VersionStore::of_learner(&settings.run.directory),
     };
     Group::new(settings, engine, questions, drain)
 }
@@ -213,14 +213,14 @@ impl Group {
         questions: mpsc::Receiver<Question>,
         drain: Drain,
     ) -> anyhow::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
-        let GroupSettings { own, endpoints, timeout, fingerprint, kind, published } = settings;
+        let GroupSettings { own, endpoints, timeout, fingerprint, kind, versions } = settings;
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
         let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
         // A learner that is late in a look gets the same time as in a step.
         let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
         let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
-        let numbering = Numbering::new(learners, published.newest_number()?);
+        let numbering = Numbering::new(learners, versions.newest_number()?);
         let group = Self {
             own,
             fingerprint,
@@ -231,7 +231,7 @@ impl Group {
             place: None,
             generation: 0,
             numbering,
-            published,
+            versions,
             note_at: None,
         };
         Ok((group, driver.run(questions, receiver, drain)))
@@ -355,7 +355,7 @@ impl Group {
         if self.note_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        match self.published.note(WeightsVersion(next)) {
+        match self.versions.note(WeightsVersion(next)) {
             Ok(()) => self.numbering.note(next),
             Err(error) => {
                 tracing::error!(

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use game::Game;
 use games::{AnyGame, GameKind};
+use learner::config::{Config, LearnerSection, Settings};
+use learner::{NetworkSize, trainer_settings};
 use proto::learners::{Exchange, LearnersService};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
@@ -19,6 +21,7 @@ use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use training::checkpoint::{Files, State};
 use training::{MomentFormat, TrainerSettings, growth};
+use version_store::checkpoint::{Checkpoint, Checkpoints};
 use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
@@ -31,9 +34,6 @@ use crate::training::{STALLED_AFTER, Start, Training};
 use crate::turns::Turns;
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, group, memory, metrics, pipeline, seed};
-use learner::checkpoint::{Checkpoint, Checkpoints};
-use learner::config::{Config, LearnerSection, Settings};
-use learner::{NetworkSize, trainer_settings};
 
 /// The directory of checkpoints in the run directory, which is also locked by the learner.
 const CHECKPOINTS: &str = "checkpoints";
@@ -314,8 +314,8 @@ fn grown(
 
 #[cfg(test)]
 mod tests {
-    use learner::checkpoint::Progress;
     use learner::config::NetworkSection;
+    use version_store::checkpoint::Progress;
 
     use super::*;
 

@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
+use learner::config::{LearnerSection, Settings};
 use service::Health;
 use service::trace::{self, Span};
 use training::{Contents, Examples, Laps, Losses, StepTimes, Trained};
+use version_store::VersionStore;
+use version_store::checkpoint::{Checkpoints, Progress};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::group::Group;
@@ -23,9 +26,6 @@ use crate::priorities::{Item, Priorities};
 use crate::records::{self, AtPublication, Records};
 use crate::trainer::Trainer;
 use crate::writer::{Job, Kind, Writer, Writing, Written};
-use learner::checkpoint::{Checkpoints, Progress};
-use learner::config::{LearnerSection, Settings};
-use learner::published::Published;
 
 mod together;
 
@@ -159,16 +159,17 @@ impl Training {
         health: &Health,
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
-        let published = Published::of_run(&self.settings.run.directory, self.settings.learner.versions_kept);
+        let versions = VersionStore::of_learner(&self.settings.run.directory);
         if self.trainer.step_count() == 0
-            && let Some(newest) = published.pin_trained()?
+            && let Some(newest) = versions.pin_trained()?
         {
             tracing::warn!("the network starts from scratch; trained weights up to {newest} are kept without a limit");
         }
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
         let layers = records::layers(&self.settings, &architecture)?;
         let records = Records::of_publications(&self.settings, self.trainer.step_count());
-        let mut writer = Writer { architecture, published, checkpoints, publish, records, layers };
+        let versions_kept = self.settings.learner.versions_kept;
+        let mut writer = Writer { architecture, versions, versions_kept, checkpoints, publish, records, layers };
         self.report_progress();
         if let Some(manifest) = writer.publish_newest()? {
             self.version = manifest.version;

@@ -13,12 +13,12 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use service::trace::Span;
 use training::{ModelLayers, Snapshot};
+use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
+use version_store::{Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::records::{self, AtPublication, Records};
-use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
-use learner::published::Published;
 
 /// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,9 @@ pub(crate) struct Written {
 /// The files of a run, and the callback that takes each published version.
 pub(crate) struct Writer<P> {
     pub(crate) architecture: Architecture,
-    pub(crate) published: Published,
+    pub(crate) versions: VersionStore,
+    /// Number of latest versions that stay on disk.
+    pub(crate) versions_kept: usize,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) publish: P,
     /// The event file of publications.
@@ -101,7 +103,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
     /// # Errors
     /// The directory cannot be read.
     pub(crate) fn publish_newest(&mut self) -> anyhow::Result<Option<Manifest>> {
-        let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
+        let kept = self.versions.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
         Ok(kept.map(|(manifest, bytes)| {
             (self.publish)(manifest.clone(), bytes.into());
             manifest
@@ -144,13 +146,13 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
     ) -> anyhow::Result<WeightsVersion> {
         let bytes = snapshot.published().context("read the averaged weights")?;
         let manifest = Manifest {
-            version: version.map_or_else(|| self.published.next_version(), Ok)?,
+            version: version.map_or_else(|| self.versions.next_version(), Ok)?,
             training_step,
             digest: Digest::of(&bytes),
             size_bytes: bytes.len() as u64,
             architecture: self.architecture.clone(),
         };
-        self.published.write(&manifest, &bytes)?;
+        self.versions.write(&manifest, &bytes, Retention::Latest(self.versions_kept))?;
         let version = manifest.version;
         tracing::info!("published weights {version} at training step {training_step}");
         if let Some(span) = &mut span {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use learner::checkpoint::Checkpoints;
 use tests::TrainingRun;
+use version_store::checkpoint::Checkpoints;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 

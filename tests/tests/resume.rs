@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use arena::ledger::{Ledger, Rated};
 use experience::TrajectoryId;
-use learner::checkpoint::{Checkpoint, Checkpoints};
-use learner::published::Published;
 use proto::weights::{Subscriber, SubscriberSettings};
 use safetensors::SafeTensors;
 use tests::trajectories::{GAME, list};
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+use version_store::VersionStore;
+use version_store::checkpoint::{Checkpoint, Checkpoints};
 use weights::Manifest;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ async fn drain(cluster: &mut Cluster) -> RunState {
     let folder = cluster.directory().to_owned();
     let found = Checkpoints::new(folder.join("checkpoints"), usize::MAX).newest().unwrap().unwrap();
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);
-    let (weights, _) = Published::new(folder.join("weights"), usize::MAX).newest().unwrap().unwrap();
+    let (weights, _) = VersionStore::of_learner(&folder).newest().unwrap().unwrap();
     let ledger = Ledger::load(&folder.join("ratings.json"), GAME).unwrap();
     RunState {
         checkpoint: found.checkpoint,

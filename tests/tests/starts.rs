@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use learner::published::Published;
 use tests::{Installation, TrainingRun};
+use version_store::VersionStore;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -70,7 +70,7 @@ fn a_trained_run_without_its_checkpoints_is_refused_and_keeps_its_weights_when_i
     run.start().unwrap();
     run.until("a second version is trained", DEADLINE, |run| is_trained(run, 1.0)).unwrap();
     run.stop().unwrap();
-    let published = Published::new(run.directory().join("weights"), usize::MAX);
+    let published = VersionStore::of_learner(run.directory());
     let trained = *published.versions().unwrap().last().unwrap();
     let checkpoints = run.directory().join("checkpoints");
     fs::remove_dir_all(&checkpoints).unwrap();

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use learner::checkpoint::Checkpoints;
-use learner::published::Published;
 use tests::TrainingRun;
+use version_store::VersionStore;
+use version_store::checkpoint::Checkpoints;
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -23,7 +23,7 @@ impl RunState {
     fn by(run: &TrainingRun) -> Self {
         let folder = run.directory();
         let found = Checkpoints::new(folder.join("checkpoints"), usize::MAX).newest().unwrap().unwrap();
-        let (weights, _) = Published::new(folder.join("weights"), usize::MAX).newest().unwrap().unwrap();
+        let (weights, _) = VersionStore::of_learner(folder).newest().unwrap().unwrap();
         let progress = fs::read(folder.join("progress.json")).unwrap();
         let progress: serde_json::Value = serde_json::from_slice(&progress).unwrap();
         Self {

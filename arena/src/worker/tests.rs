@@ -166,7 +166,7 @@ impl Stage {
     }
 
     fn past(&self) -> PastVersions {
-        PastVersions::open(&self.folder.path().join("arena"), Limits { spread_max: 2, best_max: 0 }).unwrap().0
+        PastVersions::open(self.folder.path(), Limits { spread_max: 2, best_max: 0 }).unwrap()
     }
 
     /// Runs a worker through these versions until it drains.
@@ -293,7 +293,7 @@ fn an_earlier_version_that_returns_nan_is_removed_and_its_opponent_plays_all_its
     stage.save(&ledger);
     stage.run([version(14)], FOR_EVER);
     assert_eq!(stage.games_of(14), 12);
-    assert!(stage.past().manifests().is_empty(), "{:?}", stage.past().manifests());
+    assert!(stage.past().versions().is_empty(), "{:?}", stage.past().versions());
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_version_that_its_games_show_to_be_stronger_passes_and_is_served_again_after
     stage.save(&ledger);
     assert_eq!(stage.run_with(GateKind::Sprt, [version(1), version(2)], FOR_EVER), [1, 2]);
     assert_eq!(stage.run_with(GateKind::Sprt, [], FOR_EVER), [2]);
-    assert!(stage.past().manifests().iter().any(|manifest| manifest.version.0 == 2), "its bytes are kept");
+    assert!(stage.past().versions().contains(&WeightsVersion(2)), "its bytes are kept");
 }
 
 #[test]

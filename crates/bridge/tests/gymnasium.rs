@@ -209,7 +209,8 @@ fn a_process_ends_with_its_parent_also_while_an_environment_hangs() {
 #[test]
 fn the_environment_of_the_docs_can_be_played() {
     let Some(python) = python() else { return };
-    let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/environments.md")).unwrap();
+    let docs =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/environments.md")).unwrap();
     let code = docs.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("corridor.py"), code).unwrap();

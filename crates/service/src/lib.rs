@@ -30,7 +30,6 @@ mod probe;
 mod process;
 pub mod reasons;
 pub mod security;
-pub mod spread;
 pub mod telemetry;
 pub mod terminal;
 pub mod trace;

@@ -1,8 +1,8 @@
 //! Training state as bytes, which a group member takes over from another member.
 
 use anyhow::{Context as _, ensure};
-use learner::checkpoint::{Checkpoint, Progress};
 use serde::{Deserialize, Serialize};
+use version_store::checkpoint::{Checkpoint, Progress};
 
 /// Maximum header length, in bytes: a thousand times the header of any trainer.
 const HEADER_BYTES_MAX: usize = 1 << 20;

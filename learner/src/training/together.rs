@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
-use learner::checkpoint::Checkpoint;
+use version_store::checkpoint::Checkpoint;
 
 use super::{POLL, Pending, Prepared, Training};
 use crate::group::{Control, Group, state};

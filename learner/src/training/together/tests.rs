@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use collective::nccl::{Clock, Nccl};
 use learner::config::{CollectiveKind, Config, LearnerSection};
-use learner::published::Published;
 use proto::learners::{Exchange, LearnersService};
 use proto::security::Security;
 use proto::weights::WeightsService;
 use service::config::RunSection;
 use service::{Drain, Health};
+use version_store::VersionStore;
 use weights::{Digest, Manifest};
 
 use super::*;
@@ -89,7 +89,7 @@ impl Learners {
             timeout: DEADLINE,
             fingerprint: Digest::of(fingerprint.as_bytes()),
             kind: CollectiveKind::Auto,
-            published: Published::of_run(folder.path(), 1000),
+            versions: VersionStore::of_learner(folder.path()),
         };
         let (group, driver) = Group::new(settings, self.engine_of(own), questions, drain.clone()).unwrap();
         self.runtime.spawn(driver);

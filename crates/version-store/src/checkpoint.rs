@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use service::directory::{FileError, if_exists, sync, write_synced};
-use service::spread::most_dispensable;
 use weights::{Architecture, Digest};
+
+use crate::spread::most_dispensable;
 
 /// The progress of a run, stored in a checkpoint in addition to the tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

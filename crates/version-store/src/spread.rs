@@ -4,8 +4,7 @@
 /// Returns the candidate between the two neighbours that are closest in ratio: removing it leaves the smallest gap on
 /// a logarithmic scale. `places` ascend, and candidates are indices into them. The gap of the last place is infinite,
 /// so that this place is returned only without any other candidate.
-#[must_use]
-pub fn most_dispensable(places: &[u64], candidates: impl Iterator<Item = usize>) -> Option<usize> {
+pub(crate) fn most_dispensable(places: &[u64], candidates: impl Iterator<Item = usize>) -> Option<usize> {
     // Adding one keeps the logarithm of place 0 finite.
     let logarithm = |index: usize| places.get(index).map_or(f64::INFINITY, |&place| (place as f64 + 1.0).ln());
     let gap = |index: usize| logarithm(index + 1) - if index == 0 { 0.0 } else { logarithm(index - 1) };

@@ -1,5 +1,4 @@
-//! The published versions of a run on disk, read by `play` and `eval`. They ensure that a version number never names
-//! two different sets of bytes, even after a crash.
+//! A directory of weights versions. A version number never names two different sets of bytes, even after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,49 +7,105 @@ use anyhow::Context;
 use service::directory::{if_exists, replace, sync, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
+use crate::spread::most_dispensable;
+
 /// The file with the highest version number that may have been given to weights, by this learner or a group.
 const NOTED: &str = "noted";
-
-/// The directory of published versions: `v000012.safetensors` and the manifest `v000012.json`. A version with a file
-/// `v000012.pinned` is never removed.
-#[derive(Debug, Clone)]
-pub struct Published {
-    directory: PathBuf,
-    kept: usize,
-}
 
 /// Extension of the file that pins a version.
 const PINNED: &str = "pinned";
 
-impl Published {
-    /// Returns the versions in `directory`, with the latest `kept` to keep (at least one).
+/// A directory of versions: `v000012.safetensors` and the manifest `v000012.json`. A version with a file
+/// `v000012.pinned` is never removed by a retention rule.
+#[derive(Debug, Clone)]
+pub struct VersionStore {
+    directory: PathBuf,
+}
+
+/// The rule by which older versions are removed.
+#[derive(Debug, Clone, Copy)]
+pub enum Retention<'a> {
+    /// Nothing is removed.
+    All,
+    /// The latest versions stay, at least one.
+    Latest(usize),
+    /// At most `count` versions stay, spread over the run on a logarithmic scale, and in addition those in `kept`.
+    Spread {
+        /// Maximum number of versions outside `kept`.
+        count: usize,
+        /// Versions that are never removed.
+        kept: &'a [WeightsVersion],
+    },
+}
+
+impl Retention<'_> {
+    /// Returns the version to remove first, if there are too many. `versions` ascend.
+    fn excess(&self, versions: &[WeightsVersion]) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Latest(count) => (versions.len() > (*count).max(1)).then_some(0),
+            Self::Spread { count, kept } => {
+                let places: Vec<u64> = versions.iter().map(|version| version.0).collect();
+                let others: Vec<usize> =
+                    (0..versions.len()).filter(|&index| !kept.contains(&versions[index])).collect();
+                if others.len() > *count { most_dispensable(&places, others.into_iter()) } else { None }
+            }
+        }
+    }
+}
+
+impl VersionStore {
+    /// Returns the store in `directory`, which need not exist.
     #[must_use]
-    pub fn new(directory: PathBuf, kept: usize) -> Self {
-        Self { directory, kept: kept.max(1) }
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory }
     }
 
-    /// Returns the versions of the run in the directory `run`.
+    /// Returns the published versions of the run in the directory `run`.
     #[must_use]
-    pub fn of_run(run: &Path, kept: usize) -> Self {
-        Self::new(run.join("weights"), kept)
+    pub fn of_learner(run: &Path) -> Self {
+        Self::new(run.join("weights"))
     }
 
-    /// Writes a version and removes the oldest beyond the kept versions. The manifest is written last: without a
+    /// Returns the versions that the arena keeps as opponents.
+    #[must_use]
+    pub fn of_arena(run: &Path) -> Self {
+        Self::new(run.join("arena"))
+    }
+
+    /// Returns the directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes a version and removes older versions by the retention rule. The manifest is written last: without a
     /// manifest the version does not exist.
     ///
     /// # Errors
     /// The version cannot be written; the error names the path. Old versions that cannot be removed are logged, and
     /// removed with a later version.
-    pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
+    pub fn write(&self, manifest: &Manifest, bytes: &[u8], retention: Retention<'_>) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
             let text = serde_json::to_string_pretty(manifest)?;
             write_synced(&self.path(manifest.version, "safetensors"), bytes)?;
-            Ok(replace(&self.path(manifest.version, "json"), text.as_bytes())?)
+            Ok(replace(&self.manifest_path(manifest.version), text.as_bytes())?)
         };
         write().with_context(|| format!("store weights {} in {}", manifest.version, self.directory.display()))?;
-        if let Err(error) = self.remove_oldest() {
+        if let Err(error) = self.remove_excess(retention) {
             tracing::warn!("cannot remove old versions before the next write: {error:#}");
+        }
+        Ok(())
+    }
+
+    /// Removes a version, or what a crash or an operator has left of it.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn remove(&self, version: WeightsVersion) -> anyhow::Result<()> {
+        for path in ["json", "safetensors"].map(|extension| self.path(version, extension)) {
+            if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
         }
         Ok(())
     }
@@ -145,7 +200,7 @@ impl Published {
         for entry in entries.into_iter().flatten() {
             let name = entry.with_context(failed)?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok());
-            versions.extend(number.map(WeightsVersion));
+            versions.extend(number.map(WeightsVersion).filter(|&version| *name == *file_name(version, "json")));
         }
         versions.sort();
         Ok(versions)
@@ -172,22 +227,22 @@ impl Published {
         Ok(newest)
     }
 
-    fn remove_oldest(&self) -> anyhow::Result<()> {
+    fn remove_excess(&self, retention: Retention<'_>) -> anyhow::Result<()> {
         let mut versions = self.versions()?;
-        versions.retain(|version| !self.path(*version, PINNED).exists());
-        let excess = versions.len().saturating_sub(self.kept);
-        for &version in &versions[..excess] {
-            // A crash, or an operator, may have removed a part of the version.
-            for path in ["json", "safetensors"].map(|extension| self.path(version, extension)) {
-                if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
-            }
+        versions.retain(|&version| !self.path(version, PINNED).exists());
+        while let Some(index) = retention.excess(&versions) {
+            self.remove(versions.remove(index))?;
         }
         Ok(())
     }
 
     fn path(&self, version: WeightsVersion, extension: &str) -> PathBuf {
-        self.directory.join(format!("v{:06}.{extension}", version.0))
+        self.directory.join(file_name(version, extension))
     }
+}
+
+fn file_name(version: WeightsVersion, extension: &str) -> String {
+    format!("v{:06}.{extension}", version.0)
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -223,14 +278,24 @@ mod tests {
         }
     }
 
-    fn published(versions: &[u64]) -> (tempfile::TempDir, Published) {
+    const LATEST: Retention<'_> = Retention::Latest(2);
+
+    fn published(versions: &[u64]) -> (tempfile::TempDir, VersionStore) {
+        retained(LATEST, versions)
+    }
+
+    fn retained(retention: Retention<'_>, versions: &[u64]) -> (tempfile::TempDir, VersionStore) {
         let directory = tempfile::tempdir().unwrap();
-        let published = Published::new(directory.path().join("weights"), 2);
+        let store = VersionStore::of_learner(directory.path());
         for &version in versions {
             let bytes = version.to_le_bytes();
-            published.write(&manifest(version, &bytes), &bytes).unwrap();
+            store.write(&manifest(version, &bytes), &bytes, retention).unwrap();
         }
-        (directory, published)
+        (directory, store)
+    }
+
+    fn numbers(store: &VersionStore) -> Vec<u64> {
+        store.versions().unwrap().into_iter().map(|version| version.0).collect()
     }
 
     #[test]
@@ -251,7 +316,7 @@ mod tests {
     fn trained_versions_stay_when_a_network_begins_anew_and_its_versions_have_higher_numbers() {
         let (_directory, published) = published(&[]);
         let write = |version, training_step| {
-            published.write(&Manifest { training_step, ..manifest(version, b"any") }, b"any").unwrap();
+            published.write(&Manifest { training_step, ..manifest(version, b"any") }, b"any", LATEST).unwrap();
         };
         write(1, 0);
         assert_eq!(published.pin_trained().unwrap(), None, "an untrained version is not kept");
@@ -293,12 +358,52 @@ mod tests {
     fn a_version_is_written_although_an_older_one_cannot_be_removed_or_is_gone_in_part() {
         let (_directory, published) = published(&[1, 2]);
         fs::remove_file(published.path(WeightsVersion(1), "safetensors")).unwrap();
-        published.write(&manifest(3, b"3"), b"3").unwrap();
+        published.write(&manifest(3, b"3"), b"3", LATEST).unwrap();
         assert_eq!(published.versions().unwrap(), [2, 3].map(WeightsVersion));
         // A directory in place of the file cannot be removed as a file.
         fs::remove_file(published.path(WeightsVersion(2), "safetensors")).unwrap();
         fs::create_dir(published.path(WeightsVersion(2), "safetensors")).unwrap();
-        published.write(&manifest(4, b"4"), b"4").unwrap();
+        published.write(&manifest(4, b"4"), b"4", LATEST).unwrap();
         assert_eq!(published.newest().unwrap().unwrap().0.version, WeightsVersion(4));
+    }
+
+    #[test]
+    fn spread_versions_are_the_latest_and_others_each_at_least_twice_the_one_before() {
+        let all: Vec<u64> = (1..=100).collect();
+        let (directory, store) = retained(Retention::Spread { count: 4, kept: &[] }, &all);
+        let left = numbers(&store);
+        assert_eq!((left.len(), left[3]), (4, 100), "{left:?}");
+        assert!(left.windows(2).all(|pair| pair[1] >= 2 * pair[0]), "{left:?}");
+        let files = fs::read_dir(directory.path().join("weights")).unwrap().count();
+        assert_eq!(files, 8, "the others are gone from the disk");
+    }
+
+    #[test]
+    fn kept_versions_stay_beside_those_that_are_spread() {
+        let (all, kept) = ((1..=100).collect::<Vec<u64>>(), [52, 53].map(WeightsVersion));
+        let left = numbers(&retained(Retention::Spread { count: 3, kept: &kept }, &all).1);
+        assert!(left.len() == 5 && [52, 53, 100].iter().all(|version| left.contains(version)), "{left:?}");
+        assert_eq!(numbers(&retained(Retention::Spread { count: 0, kept: &kept }, &all).1), [52, 53]);
+    }
+
+    #[test]
+    fn a_flipped_byte_is_found_by_the_digest_and_a_file_of_another_name_is_no_version() {
+        let (directory, store) = published(&[1]);
+        let folder = directory.path().join("weights");
+        fs::write(folder.join("v000001.safetensors"), "other").unwrap();
+        let error = store.read(WeightsVersion(1)).unwrap_err().to_string();
+        assert!(error.contains("v000001.safetensors does not match"), "{error}");
+        fs::write(folder.join("v7.json"), "{}").unwrap();
+        assert_eq!(numbers(&store), [1]);
+        store.remove(WeightsVersion(1)).unwrap();
+        store.remove(WeightsVersion(1)).unwrap();
+        assert!(numbers(&store).is_empty());
+    }
+
+    #[test]
+    fn reading_a_directory_that_is_missing_finds_nothing_and_creates_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = VersionStore::of_arena(directory.path());
+        assert!(store.versions().unwrap().is_empty() && !store.directory().exists());
     }
 }
