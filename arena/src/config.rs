@@ -1,5 +1,6 @@
 //! The arena's sections of the run file, and the checked settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
@@ -12,12 +13,12 @@ use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+use strength::ledger::ALPHABETA_DEPTH_MAX;
+use strength::matches;
+use strength::sprt::{self, Sprt};
 
 use crate::gate;
-use crate::ledger::ALPHABETA_DEPTH_MAX;
-use crate::matches;
 use crate::past_versions::Limits;
-use crate::sprt::{self, Sprt};
 
 /// Probability of either error in a gate's sequential test.
 const GATE_ERROR_RATE: f64 = 0.05;
@@ -46,7 +47,8 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArenaSection {
-    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`.
+    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`. With the manifest of a version instead
+    /// (`runs/NAME/weights/v000012.json`), the arena measures that version and exits.
     pub weights: String,
     /// Simulations per move of a weights version, in matches and on solved positions.
     pub simulations: u32,
@@ -143,6 +145,15 @@ impl Default for ArenaSection {
     }
 }
 
+/// The source of weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A learner at this endpoint.
+    Learner(String),
+    /// A single version: the path of the manifest.
+    File(PathBuf),
+}
+
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -152,6 +163,8 @@ pub struct Settings {
     pub environment: Option<bridge::Settings>,
     /// Seed of all random draws, and run directory.
     pub run: RunSection,
+    /// The source of weights.
+    pub source: Source,
     /// Search settings of a weights version.
     pub search: SearchSettings,
     /// Strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and `alphabeta`
@@ -173,8 +186,13 @@ impl Config {
         let game = bridge::config::game(&self.run, &self.environment)?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         let mut arena = self.arena.clone();
-        proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
-        self.security.check_endpoint("arena.weights", &arena.weights)?;
+        let source = if arena.weights.ends_with(".json") {
+            Source::File(arena.weights.clone().into())
+        } else {
+            proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
+            self.security.check_endpoint("arena.weights", &arena.weights)?;
+            Source::Learner(arena.weights.clone())
+        };
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
         ConfigError::within("arena.episodes", arena.episodes, EPISODES_MIN..=EPISODES_MAX)?;
@@ -191,7 +209,8 @@ impl Config {
         if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
             return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
         }
-        let version_interval = Duration::try_from_secs_f64(arena.version_interval_seconds)
+        let interval = if matches!(source, Source::File(_)) { 0.0 } else { arena.version_interval_seconds };
+        let version_interval = Duration::try_from_secs_f64(interval)
             .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
         if arena.draw_positions && !oracles::has_oracle(&game) {
             return Err(ConfigError::invalid("arena.draw_positions", format!("{} has no oracle", self.run.game)));
@@ -208,7 +227,7 @@ impl Config {
             GameKind::Recorded(_) => Some(self.environment.settings(&self.run, arena.episodes)?),
             _ => None,
         };
-        Ok(Settings { game, environment, run: self.run.clone(), search, arena, version_interval, gate })
+        Ok(Settings { game, environment, run: self.run.clone(), source, search, arena, version_interval, gate })
     }
 }
 
@@ -254,7 +273,7 @@ fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
 mod tests {
     //! Tests the configuration.
 
-    use super::{ArenaSection, Config, GateKind};
+    use super::{ArenaSection, Config, GateKind, Source};
 
     fn refusal(change: impl FnOnce(&mut Config)) -> String {
         let mut config = Config::default();
@@ -271,6 +290,16 @@ mod tests {
         let settings = Config::default().settings().unwrap();
         assert_eq!(settings.arena.simulations, 64);
         assert_eq!(settings.arena.playouts, [50, 200, 1000]);
+    }
+
+    #[test]
+    fn a_manifest_takes_the_place_of_a_learner_and_no_version_follows() {
+        let mut config = Config::default();
+        assert_eq!(config.settings().unwrap().source, Source::Learner("http://127.0.0.1:7002".into()));
+        config.arena.weights = "runs/first/weights/v000012.json".into();
+        let settings = config.settings().unwrap();
+        assert_eq!(settings.source, Source::File("runs/first/weights/v000012.json".into()));
+        assert!(settings.version_interval.is_zero());
     }
 
     #[test]

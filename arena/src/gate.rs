@@ -4,11 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use strength::ledger::{Ledger, Player};
+use strength::sprt::{Sprt, State};
 use version_store::accepted;
 use weights::WeightsVersion;
-
-use crate::ledger::{Ledger, Player};
-use crate::sprt::{Sprt, State};
 
 /// The rule by which a version passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -113,12 +112,12 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use strength::ledger::{Ledger, Player, Results, Tally};
+    use strength::sprt::{Settings, Sprt};
     use tempfile::TempDir;
     use weights::WeightsVersion;
 
     use super::{Gate, Rule, Verdict};
-    use crate::ledger::{Ledger, Player, Results, Tally};
-    use crate::sprt::{Settings, Sprt};
 
     fn sprt() -> Rule {
         let settings = Settings { elo0: -25.0, elo1: 25.0, alpha: 0.05, beta: 0.05 };

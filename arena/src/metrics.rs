@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use strength::exhaustive::Report;
+use strength::ledger::{Player, Rated};
+use strength::returns::Returns;
+use strength::solved::{Accuracy, MoveTally};
 use weights::WeightsVersion;
 
-use crate::exhaustive::Report;
-use crate::ledger::{Player, Rated};
 use crate::regression::Regression;
-use crate::returns::Returns;
-use crate::solved::{Accuracy, MoveTally};
 
 /// Describes each metric.
 pub(crate) fn describe() {

@@ -5,10 +5,9 @@
 
 use std::path::Path;
 
+use strength::ledger::{Rated, best};
 use version_store::{Retention, VersionStore};
 use weights::{Manifest, WeightsVersion};
-
-use crate::ledger::{Rated, best};
 
 /// The kept versions.
 #[derive(Debug)]
@@ -90,11 +89,11 @@ impl PastVersions {
 mod tests {
     //! Tests the selection of versions.
 
+    use strength::ledger::Player;
     use tempfile::TempDir;
     use weights::{Architecture, Digest};
 
     use super::*;
-    use crate::ledger::Player;
 
     fn bytes(version: u64) -> Vec<u8> {
         format!("weights {version}").into_bytes()

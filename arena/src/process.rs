@@ -7,21 +7,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
-use game::Game as _;
 use games::{GameKind, Recorded};
 use proto::security::Security;
 use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
 use service::{ConfigError, Context, Drain, DrainPipe, RememberedFile, SecuritySection};
+use strength::outside::{Outside, StartEnvironments};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::{ArenaSection, Config, Settings};
-use crate::ledger::{Ledger, Rated};
+use crate::config::{ArenaSection, Config, Settings, Source};
 use crate::metrics;
-use crate::outside::{Outside, StartEnvironments};
 use crate::pacer::Environment;
-use crate::worker::{RATINGS, Worker};
+use crate::worker::Worker;
 
 /// Maximum accepted weights in bytes; larger weights are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
@@ -36,7 +34,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(1800);
 /// Maximum time for which fetches in progress may continue after the end of measurements.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
-/// Runs the arena until it is drained.
+/// Runs the arena until it is drained, or has measured the only version.
 ///
 /// # Errors
 /// An invalid configuration, an unusable run directory, or files of another run there.
@@ -52,17 +50,20 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let Chosen { backend, .. } = choose(&settings)?;
     tracing::info!(evaluator = backend.describe(), "evaluators");
     let (publisher, server) = serve(&settings, &config.security, &context).await?.unzip();
-    let subscriber = Subscriber::start(SubscriberSettings {
-        endpoint: settings.arena.weights.clone(),
-        name: context.name.to_owned(),
-        size_limit_bytes: WEIGHTS_BYTES_MAX,
-    });
-    let connections = Connections {
-        runtime: Handle::current(),
-        weights: subscriber.handle(),
-        publisher,
-        drain: context.drain.clone(),
+    // Without a subscriber no version follows the one in the file.
+    let (weights, _subscriber) = match &settings.source {
+        Source::Learner(endpoint) => {
+            let (endpoint, name) = (endpoint.clone(), context.name.to_owned());
+            let size_limit_bytes = WEIGHTS_BYTES_MAX;
+            let subscriber = Subscriber::start(SubscriberSettings { endpoint, name, size_limit_bytes });
+            (subscriber.handle(), Some(subscriber))
+        }
+        Source::File(path) => {
+            let (manifest, bytes) = version_store::read_file(path, WEIGHTS_BYTES_MAX)?;
+            (watch::channel(Some(Arc::new(Published { manifest, bytes: bytes.into() }))).1, None)
+        }
     };
+    let connections = Connections { runtime: Handle::current(), weights, publisher, drain: context.drain.clone() };
     let (done, ended) = oneshot::channel();
     let builder = thread::Builder::new().name("measure".to_owned());
     let environment = settings.environment.as_ref().map_or(Duration::ZERO, bridge::Settings::call_time_max);
@@ -98,47 +99,6 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     match thread.join() {
         Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
-    }
-}
-
-/// Measures the last version of a run after the arena process has stopped: plays the missing rated games with a whole
-/// core while `goes_on` returns true, and returns the ratings of all players.
-///
-/// # Errors
-/// As [`run`]. Unusable weights get no games.
-pub fn measure_last(config: &Config, last: Published, goes_on: impl FnMut() -> bool) -> anyhow::Result<Vec<Rated>> {
-    let mut settings = config.settings()?;
-    settings.arena.cpu_share = 1.0;
-    let Chosen { backend, .. } = choose(&settings)?;
-    let (game, directory) = (settings.game.rules(), settings.run.directory.clone());
-    Worker::open(game.clone(), settings, backend, LastVersion { last: Arc::new(last), goes_on })?.run()?;
-    Ok(Ledger::load(&directory.join(RATINGS), &game.spec().name)?.ratings())
-}
-
-/// The environment of the measuring thread after a run has stopped.
-struct LastVersion<F> {
-    last: Arc<Published>,
-    goes_on: F,
-}
-
-impl<F: FnMut() -> bool> Environment for LastVersion<F> {
-    fn newest(&mut self) -> Option<Arc<Published>> {
-        Some(Arc::clone(&self.last))
-    }
-
-    fn now(&mut self) -> Instant {
-        Instant::now()
-    }
-
-    fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
-        // Nothing is left to measure where the worker would sleep.
-        if duration.is_zero() && (self.goes_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-
-    fn accept(&mut self, _: &Published) {}
-
-    fn wait_for_weights(&mut self, _: Duration) -> ControlFlow<()> {
-        ControlFlow::Break(())
     }
 }
 
@@ -243,15 +203,10 @@ impl Environment for Connections {
 
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()> {
         let event = async {
-            let changed = async {
-                if self.weights.changed().await.is_err() {
-                    // The subscriber has stopped, so that the only remaining event is the drain.
-                    std::future::pending::<()>().await;
-                }
-            };
             tokio::select! {
                 () = self.drain.wait() => ControlFlow::Break(()),
-                () = changed => ControlFlow::Continue(()),
+                // Without a subscriber there are no later weights.
+                changed = self.weights.changed() => changed.map_or(ControlFlow::Break(()), ControlFlow::Continue),
                 () = tokio::time::sleep(at_most) => ControlFlow::Continue(()),
             }
         };

@@ -1,6 +1,6 @@
 //! Detects a version that is weaker than an earlier version. Start with [`regression`].
 
-use crate::ledger::{Ledger, Player, Rated};
+use strength::ledger::{Ledger, Player, Rated};
 
 /// A version that is significantly weaker than the best version before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,10 +22,10 @@ pub(crate) fn regression(ledger: &Ledger, ratings: &[Rated], version: Player) ->
 
 #[cfg(test)]
 mod tests {
+    use strength::ledger::{Ledger, Player, Tally};
     use weights::WeightsVersion;
 
     use super::regression;
-    use crate::ledger::{Ledger, Player, Tally};
 
     const OLD: Player = Player::Version(WeightsVersion(3));
     const NEW: Player = Player::Version(WeightsVersion(4));

@@ -6,9 +6,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use service::directory::{if_exists, replace};
-
-use crate::ledger::Player;
-use crate::returns::Returns;
+use strength::ledger::Player;
+use strength::returns::Returns;
 
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 1;

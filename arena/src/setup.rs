@@ -7,12 +7,13 @@ use bytes::Bytes;
 use evaluators::{Backend, Network};
 use game::Game;
 use games::GameKind;
+use strength::accuracy;
+use strength::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
+use strength::solved::{self, SolvedPosition};
 use weights::{Manifest, WeightsVersion};
 
 use crate::config::Settings;
-use crate::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
-use crate::solved::{self, SolvedPosition};
-use crate::{accuracy, metrics};
+use crate::metrics;
 
 /// Maximum and usual number of drawn positions: an oracle solves them in seconds.
 const DRAWN_MAX: usize = 300;

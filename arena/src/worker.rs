@@ -15,23 +15,24 @@ use games::Exhaustive;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use service::directory::if_exists;
+use strength::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
+use strength::ledger::{Ledger, Player, Rated, Results};
+use strength::matches::{Counted, Failure, Opening, Played};
+use strength::outside::Outside;
+use strength::rating::{ELO_PER_UNIT, NORMAL_95, expected_score};
+use strength::returns::{self, Returns};
+use strength::{exhaustive, matches, scale};
 use version_store::accepted;
 use weights::WeightsVersion;
 
 use crate::config::Settings;
-use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use crate::gate::{Gate, Verdict};
-use crate::ledger::{Ledger, Player, Rated, Results};
-use crate::matches::{Counted, Failure, Opening, Played};
-use crate::outside::Outside;
+use crate::metrics;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
-use crate::rating::{ELO_PER_UNIT, NORMAL_95, expected_score};
 use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
-use crate::returns::{self, Returns};
 use crate::setup::Setup;
-use crate::{exhaustive, matches, metrics, scale};
 
 /// Number of intervals after which a later version replaces a version that has games left.
 const PATIENCE: u32 = 4;
@@ -46,7 +47,7 @@ const OPENINGS_STREAM: u64 = u64::MAX;
 const INFORMATION_MIN: f64 = 0.01;
 
 /// File of all games in the run directory.
-pub(crate) const RATINGS: &str = "ratings.json";
+const RATINGS: &str = "ratings.json";
 
 /// File of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";

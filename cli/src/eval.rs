@@ -2,7 +2,7 @@
 //! small as tic-tac-toe; or the mean return in games with rewards.
 //!
 //! [`Args`] is the command line. [`measure`] takes the network, the rules and the positions as arguments;
-//! [`arena::solved`], [`arena::exhaustive`] and [`arena::returns`] define the measures. Solved positions come from a
+//! [`strength::solved`], [`strength::exhaustive`] and [`strength::returns`] define the measures. Solved positions come from a
 //! file, from the game, or from the game's oracle.
 
 mod lines;
@@ -13,10 +13,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use arena::contestant::{Contestant, searcher};
-use arena::outside;
-use arena::returns::{self, EpisodeReturn, Returns};
-use arena::solved::{self, Accuracy, MoveTally, SolvedPosition};
 use bridge::EnvironmentSection;
 use evaluators::Network;
 use game::{Game, Scoring};
@@ -26,6 +22,10 @@ use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings};
 use serde::Serialize;
 use service::config::RunSection;
+use strength::contestant::{Contestant, searcher};
+use strength::outside;
+use strength::returns::{self, EpisodeReturn, Returns};
+use strength::solved::{self, Accuracy, MoveTally, SolvedPosition};
 
 use crate::trained::{self, Trained};
 

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
-use arena::ledger::{Ledger, Player, Rated, best};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 use game::Game as _;
 use serde::Serialize;
+use strength::ledger::{Ledger, Player, Rated, best};
 use version_store::{Retention, VersionStore, accepted};
 use weights::{Digest, Manifest, WeightsVersion};
 

@@ -1,8 +1,8 @@
 //! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other. Two players
 //! play a match, which a sequential test may stop; several play a round robin.
 //!
-//! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`arena::matches`] defines openings
-//! and games, [`arena::gtp_engine`] drives engines, [`arena::rating`] computes Elo from results, and [`arena::sprt`]
+//! [`Args`] is the command line; [`play`] takes rules and players as arguments. [`strength::matches`] defines openings
+//! and games, [`strength::gtp_engine`] drives engines, [`strength::rating`] computes Elo from results, and [`strength::sprt`]
 //! is the test.
 
 mod contender;
@@ -22,15 +22,15 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use arena::ledger::Tally;
-use arena::matches::{self, Opening, Played};
-use arena::rating::{Pairing, Rating};
-use arena::sprt::{self, Sprt, State};
 use game::{Game as _, Scoring};
 use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use service::Drain;
+use strength::ledger::Tally;
+use strength::matches::{self, Opening, Played};
+use strength::rating::{Pairing, Rating};
+use strength::sprt::{self, Sprt, State};
 
 use self::contender::{Contender, Entry, EntryPlayer, Player};
 use self::ends::Ends;

@@ -1,11 +1,11 @@
 //! SGF records of games: [`Recorder`].
 
 use anyhow::Context as _;
-use arena::notation::Notation;
 use game::{Action, Game as _};
 use games::AnyGame;
 use protocols::sgf::{GameFile, Tree};
 use protocols::{BoardGame, Color, GameResult, Ply, Record, Setup};
+use strength::notation::Notation;
 
 use crate::game_result::game_result;
 

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use arena::config::GateKind;
-use arena::ledger::Player;
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
 use learner::NetworkSize;
 use learner::libtorch::Cpu;
-use proto::weights::Published;
 use service::Drain;
+use strength::ledger::{Ledger, Player};
+use version_store::VersionStore;
 
 use crate::core_division::CoreDivision;
 use crate::deterministic;
@@ -271,14 +271,12 @@ impl Session<'_> {
         if drain.started() || self.is_gated || self.last.elo.is_none() {
             return Ok(());
         }
-        let (manifest, bytes) = kept_versions::kept(self.run, None)?;
-        let (version, bytes) = (manifest.version, bytes.into());
+        let version = kept_versions::kept(self.run, None)?.0.version;
         self.screen.print(&format!("playing the last rated games of {version}"));
-        let mut config = plan.config.arena();
-        config.run.directory = self.run.path().to_owned();
+        let weights = VersionStore::of_learner(self.run.path()).manifest_path(version);
         let begin = Instant::now();
-        let goes_on = || begin.elapsed() < MEASURE_MAX && !drain.started();
-        let ratings = arena::measure_last(&config, Published { manifest, bytes }, goes_on)?;
+        self.fleet.measure_last(&weights, || begin.elapsed() < MEASURE_MAX && !drain.started())?;
+        let ratings = Ledger::load(&self.run.path().join("ratings.json"), &plan.config.run.game)?.ratings();
         let Some(rated) = ratings.iter().find(|rated| rated.player == Player::Version(version)) else { return Ok(()) };
         (self.last.elo, self.last.elo_low, self.last.elo_high) = (Some(rated.elo), Some(rated.low), Some(rated.high));
         let opponents = ratings.iter().filter(|rated| !matches!(rated.player, Player::Random | Player::Version(_)));

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use anyhow::{Context as _, ensure};
-use arena::contestant::{Contestant, SEQUENTIAL, analysis, searcher};
 use evaluators::Network;
 use game::{Game, Outcome};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use strength::contestant::{Contestant, SEQUENTIAL, analysis, searcher};
 
 use crate::play::Settings;
 

@@ -1,7 +1,6 @@
 //! Loads weights, continuously from a learner or once from a file. Each version is built and warmed up before it is
 //! served.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
@@ -10,7 +9,7 @@ use game::{Action, Spec};
 use inference::{Batch, Evaluator, Predictions};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{Drain, Readiness};
-use weights::{Digest, Manifest, Model};
+use weights::Model;
 
 use crate::engine::Handle;
 use crate::metrics;
@@ -100,66 +99,5 @@ impl Loader {
             }
             size = (2 * size).min(most);
         }
-    }
-}
-
-/// Reads a published version from the manifest file; the weights are in the same directory.
-///
-/// # Errors
-/// A file cannot be read, or does not match the manifest.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
-    let at = |path: &Path| format!("read {}", path.display());
-    let text = std::fs::read(path).with_context(|| at(path))?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))?;
-    let beside = path.with_extension("safetensors");
-    let size = std::fs::metadata(&beside).with_context(|| at(&beside))?.len();
-    ensure!(size <= bytes_max, "{} has {size} bytes, more than inference.weights_bytes_max", beside.display());
-    let bytes = std::fs::read(&beside).with_context(|| at(&beside))?;
-    ensure!(
-        manifest.digest == Digest::of(&bytes),
-        "{} does not match the manifest (different digest)",
-        beside.display()
-    );
-    Ok(Published { manifest, bytes: bytes.into() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::read;
-
-    fn write(folder: &std::path::Path, manifest: &str, bytes: &[u8]) -> std::path::PathBuf {
-        let path = folder.join("v000001.json");
-        std::fs::write(&path, manifest).unwrap();
-        std::fs::write(folder.join("v000001.safetensors"), bytes).unwrap();
-        path
-    }
-
-    fn manifest(bytes: &[u8]) -> String {
-        let digest = weights::Digest::of(bytes);
-        format!(
-            r#"{{"version":1,"training_step":5,"digest":"{digest}","size_bytes":{},"architecture":{{"game":"hex-3",
-        "planes":2,"height":3,"width":3,"actions":9,"channels":8,"blocks":1}}}}"#,
-            bytes.len()
-        )
-    }
-
-    #[test]
-    fn a_published_version_is_read_from_its_manifest_and_the_bytes_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let published = read(&write(folder.path(), &manifest(b"bytes"), b"bytes"), 100).unwrap();
-        assert_eq!((published.manifest.version.0, &published.bytes[..]), (1, &b"bytes"[..]));
-    }
-
-    #[test]
-    fn bytes_that_are_not_those_of_the_manifest_are_refused_with_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = |manifest: &str, bytes: &[u8], most| {
-            format!("{:#}", read(&write(folder.path(), manifest, bytes), most).unwrap_err())
-        };
-        assert!(error(&manifest(b"bytes"), b"other", 100).contains("v000001.safetensors does not match"));
-        assert!(error(&manifest(b"bytes"), b"bytes", 4).contains("inference.weights_bytes_max"));
-        assert!(error("{", b"bytes", 100).contains("parse the manifest"));
-        assert!(format!("{:#}", read(&folder.path().join("none.json"), 100).unwrap_err()).contains("none.json"));
     }
 }

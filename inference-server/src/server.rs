@@ -10,7 +10,7 @@ use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
 use proto::security::{Security, use_credentials};
-use proto::weights::SubscriberSettings;
+use proto::weights::{Published, SubscriberSettings};
 use service::{Drain, Health, Readiness};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
@@ -24,7 +24,7 @@ use crate::load::Loader;
 use crate::open_inference::OpenInference;
 use crate::queue::QueueSettings;
 use crate::versions::Versions;
-use crate::{backend, load, metrics};
+use crate::{backend, metrics};
 
 /// HTTP/2 window for a stream of evaluations, in bytes: a batch of large boards takes few round trips.
 const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
@@ -116,7 +116,10 @@ pub(crate) async fn start_on(
         }
         Source::File(path) => {
             let path = path.clone();
-            let load = move || load::read(&path, bytes_max).and_then(|published| loader.load(&published));
+            let load = move || {
+                let (manifest, bytes) = version_store::read_file(&path, bytes_max)?;
+                loader.load(&Published { manifest, bytes: bytes.into() })
+            };
             tokio::task::spawn_blocking(load).await.context("join the loading thread")??;
             None
         }

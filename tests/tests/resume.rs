@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use arena::ledger::{Ledger, Rated};
 use experience::TrajectoryId;
 use proto::weights::{Subscriber, SubscriberSettings};
 use safetensors::SafeTensors;
+use strength::ledger::{Ledger, Rated};
 use tests::trajectories::{GAME, list};
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 use version_store::VersionStore;

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evaluator_doubles::Chain;
 use game::{Game, ObservationShape};
 use games::{GameKind, TicTacToe};
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
 use proto::weights::Published;
 use service::config::RunSection;
+use strength::ledger::{Ledger, Player, Rated, Tally};
+use strength::rating::ELO_PER_UNIT;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::{Current, Worker, information};
-use crate::chain::Chain;
 use crate::config::{ArenaSection, Config, GateKind};
-use crate::ledger::{Ledger, Player, Rated, Tally};
 use crate::pacer::Environment;
 use crate::past_versions::{Limits, PastVersions};
-use crate::rating::ELO_PER_UNIT;
 
 mod learned;
 mod regressions;
@@ -53,7 +53,7 @@ impl Evaluator for Uniform {
 fn published(version: u64, game: &str) -> Arc<Published> {
     let bytes = bytes::Bytes::from(format!("weights {version}"));
     let spec =
-        game.parse::<GameKind>().map_or_else(|_| Chain::new().spec().clone(), |kind| kind.rules().spec().clone());
+        game.parse::<GameKind>().map_or_else(|_| Chain::default().spec().clone(), |kind| kind.rules().spec().clone());
     let ObservationShape { planes, height, width } = spec.observation;
     let architecture = Architecture {
         game: game.into(),

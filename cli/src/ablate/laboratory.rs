@@ -5,8 +5,8 @@ use std::fs;
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context as _, anyhow};
-use arena::solved::Accuracy;
 use fleet::RunDirectory;
+use strength::solved::Accuracy;
 
 use super::rows::Row;
 use super::schedule::Laboratory;

@@ -145,7 +145,7 @@ impl Study {
             eval: None,
         };
         let config = study.check_runs()?;
-        let is_measured = config.run.game.parse::<GameKind>().is_ok_and(|game| arena::solved::is_measured(&game));
+        let is_measured = config.run.game.parse::<GameKind>().is_ok_and(|game| strength::solved::is_measured(&game));
         let simulations = eval.simulations.unwrap_or(config.arena.simulations);
         let positions = eval.positions.map(|file| folder.join(file));
         let eval = (is_measured || positions.is_some()).then_some(Eval { positions, simulations });

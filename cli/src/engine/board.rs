@@ -1,9 +1,9 @@
 //! The stones on a board and a picture of them, with the coordinates of protocols.
 
-use arena::notation::Notation;
 use game::Player;
 use games::{AnyGame, AnyPosition};
 use protocols::{BoardGame, Color};
+use strength::notation::Notation;
 
 /// Returns the owner of each cell, row by row from the top left; empty in games that protocols cannot name.
 pub(crate) fn stones(game: &AnyGame, position: &AnyPosition) -> Vec<Option<Color>> {

@@ -4,7 +4,6 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use arena::notation::Notation;
 use game::{Action, Game as _};
 use games::{AnyGame, AnyPosition, GameKind, go};
 use inference::Evaluator;
@@ -16,6 +15,7 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Findings, GameSearch, Limits, SearchSettings};
 use service::Drain;
+use strength::notation::Notation;
 
 use super::board;
 use super::opening::{Opening, usual};

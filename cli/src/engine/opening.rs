@@ -1,10 +1,10 @@
 //! The position before the first move of a game: rules, komi, stones and player to move.
 
-use arena::notation::Notation;
 use game::{Game as _, Player};
 use games::go::Komi;
 use games::{AnyGame, AnyPosition, Go};
 use protocols::{BoardGame, Color, Error, GoRules, GomokuRule, HandicapBonus, Move, Rules, Scoring, Setup, Stone, Tax};
+use strength::notation::Notation;
 
 use super::board;
 

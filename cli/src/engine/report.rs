@@ -1,9 +1,9 @@
 //! Search results in the form of protocols: [`Subject`].
 
-use arena::notation::Notation;
 use games::AnyPosition;
 use protocols::{Analysis, Candidate, Color, Move, VariationPly};
 use selfplay::{Findings, VariationStep};
+use strength::notation::Notation;
 
 use crate::play::ranked;
 

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use anyhow::Context as _;
-use arena::exhaustive;
 use game::{Action, Game};
 use serde::Serialize;
+use strength::exhaustive;
 
 use super::Player;
 

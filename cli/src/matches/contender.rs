@@ -3,12 +3,12 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use arena::contestant::{Contestant, fixed_contestant};
-use arena::gtp_engine::GtpEngine;
-use arena::ledger;
-use arena::matches::{Failure, Ongoing, Participant, Reply};
 use games::{AnyGame, AnyPosition};
 use rand_chacha::ChaCha8Rng;
+use strength::contestant::{Contestant, fixed_contestant};
+use strength::gtp_engine::GtpEngine;
+use strength::ledger;
+use strength::matches::{Failure, Ongoing, Participant, Reply};
 use weights::WeightsVersion;
 
 use crate::{eval, trained};

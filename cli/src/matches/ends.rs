@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use arena::matches::{GameEnd, Played};
 use serde::Serialize;
+use strength::matches::{GameEnd, Played};
 
 /// Number of forfeits, and of void openings, that the text report lists per pairing.
 const LISTED_MAX: usize = 5;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use arena::gtp_engine::{self, GtpEngine, Interrupt};
 use games::AnyGame;
 use protocols::gtp::split_words;
 use service::Drain;
+use strength::gtp_engine::{self, GtpEngine, Interrupt};
 
 use super::contender::{Entry, EntryPlayer, Player};
 

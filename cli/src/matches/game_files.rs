@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, ensure};
-use arena::matches::{GameEnd, Pair, Played, PlayedGame};
 use game::Outcome;
 use games::AnyGame;
 use protocols::sgf::{Property, Tree};
 use protocols::{GameResult, Victory};
+use strength::matches::{GameEnd, Pair, Played, PlayedGame};
 
 use super::report::{MatchPlayer, Report};
 use crate::sgf::Recorder;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use arena::matches::{GameEnd, Pair, Played, PlayedGame};
 use game::{Action, Game};
 use service::directory::replace;
+use strength::matches::{GameEnd, Pair, Played, PlayedGame};
 
 use crate::csv;
 

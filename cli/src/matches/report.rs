@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use arena::gtp_engine::Identity;
-use arena::ledger::Tally;
-use arena::rating::{Pairing, Rating};
-use arena::sprt::{Bounds, Sprt, State};
 use serde::Serialize;
+use strength::gtp_engine::Identity;
+use strength::ledger::Tally;
+use strength::rating::{Pairing, Rating};
+use strength::sprt::{Bounds, Sprt, State};
 
 use super::ends::Ends;
 use crate::screen::MISSING;
@@ -101,7 +101,7 @@ pub(super) struct PairingReport {
 pub(super) struct SprtReport {
     /// Hypotheses and error rates.
     #[serde(flatten)]
-    pub(super) settings: arena::sprt::Settings,
+    pub(super) settings: strength::sprt::Settings,
     /// Log-likelihood ratio of the results.
     pub(super) log_likelihood_ratio: f64,
     /// Log-likelihood ratios at which the SPRT stops.
@@ -266,7 +266,7 @@ fn write_repeated(games: usize, output: &mut impl Write) -> io::Result<()> {
 
 fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Write) -> io::Result<()> {
     let SprtReport { settings, log_likelihood_ratio, bounds, state } = sprt;
-    let arena::sprt::Settings { elo0, elo1, alpha, beta } = settings;
+    let strength::sprt::Settings { elo0, elo1, alpha, beta } = settings;
     let Bounds { low, high } = bounds;
     writeln!(
         output,

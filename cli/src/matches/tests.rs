@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::fs;
 
-use arena::ledger;
-use arena::matches::Pair;
-use arena::notation::Notation;
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Uniform};
 use evaluators::Network;
 use protocols::GameResult;
 use protocols::sgf::{self, Tree};
 use selfplay::SearchSettings;
+use strength::ledger;
+use strength::matches::Pair;
+use strength::notation::Notation;
 
 use super::*;
 use crate::Cli;

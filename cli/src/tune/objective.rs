@@ -55,7 +55,7 @@ impl Objective {
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
             Ok(kind) => {
                 let scoring = kind.rules().spec().scoring;
-                (scoring == Scoring::Rewards, arena::solved::is_measured(&kind))
+                (scoring == Scoring::Rewards, strength::solved::is_measured(&kind))
             }
             Err(_) => (true, false),
         };

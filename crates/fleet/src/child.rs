@@ -159,6 +159,13 @@ impl Child {
         self.signal(libc::SIGTERM);
     }
 
+    /// Starts a process that has ended again, with further arguments.
+    pub fn start_again(&mut self, arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
+        self.settings.arguments.extend(arguments);
+        (self.process, self.draining) = (Some(spawn(&self.settings)?), false);
+        Ok(())
+    }
+
     /// Kills the process (SIGKILL) and disables restarts.
     pub fn kill(&mut self) {
         self.restart_at = None;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use arena::config::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
@@ -321,6 +321,30 @@ impl Fleet {
             undrained.push(format!("{name} did not stop within {seconds} s and was killed; see the log"));
         }
         Ok(undrained)
+    }
+
+    /// Starts the drained arena again, which measures the version with this manifest with a whole core. Waits until all
+    /// games are played, or `goes_on` returns false. Does nothing without an arena.
+    pub fn measure_last(&mut self, manifest: &Path, goes_on: impl Fn() -> bool) -> anyhow::Result<()> {
+        let Some(Member { child, .. }) = self.of(&[Role::Arena]).next() else { return Ok(()) };
+        let sets = [format!("arena.weights={}", manifest.display()), "arena.cpu_share=1.0".to_owned()];
+        child.start_again(sets.into_iter().flat_map(|set| ["--set".into(), set.into()])).context("start the arena")?;
+        let mut stopping: Option<Instant> = None;
+        loop {
+            if let Some(exit) = child.exit()? {
+                ensure!(exit.succeeded, "the arena {}: {}", exit.how, exit.last_log_line);
+                return Ok(());
+            }
+            match stopping {
+                None if !goes_on() => {
+                    child.terminate();
+                    stopping = Some(Instant::now());
+                }
+                Some(since) if since.elapsed() > DRAIN_TIMEOUT => child.kill(),
+                _ => {}
+            }
+            std::thread::sleep(DRAIN_POLL);
+        }
     }
 
     fn of(&mut self, roles: &[Role]) -> impl Iterator<Item = &mut Member> {

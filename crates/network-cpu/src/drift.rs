@@ -10,7 +10,7 @@ use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator};
 
 /// Maximum drift for a lower precision. 8-bit integers were measured below 0.0001 nats and at 0.008 with trained
-/// weights of Connect Four (`arena/examples/kernel_paths.rs`).
+/// weights of Connect Four (`crates/strength/examples/kernel_paths.rs`).
 const DIVERGENCE_MAX: f64 = 0.01;
 const VALUE_MAX: f64 = 0.03;
 

@@ -10,4 +10,4 @@ pub mod checkpoint;
 mod spread;
 mod store;
 
-pub use store::{Retention, VersionStore};
+pub use store::{Retention, VersionStore, read_file};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use service::directory::{if_exists, replace, sync, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
@@ -163,15 +163,7 @@ impl VersionStore {
     /// # Errors
     /// A file cannot be read, or is not the written file.
     pub fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
-        let manifest = self.manifest(version)?;
-        let path = self.path(version, "safetensors");
-        let bytes = read(&path)?;
-        anyhow::ensure!(
-            manifest.digest == Digest::of(&bytes),
-            "{} does not match the manifest (different digest)",
-            path.display()
-        );
-        Ok((manifest, bytes))
+        read_file(&self.manifest_path(version), u64::MAX)
     }
 
     /// Returns the manifest of a kept version, without checking the bytes.
@@ -179,8 +171,7 @@ impl VersionStore {
     /// # Errors
     /// The file cannot be read, or is not a manifest.
     pub fn manifest(&self, version: WeightsVersion) -> anyhow::Result<Manifest> {
-        let path = self.manifest_path(version);
-        serde_json::from_slice(&read(&path)?).with_context(|| format!("parse {}", path.display()))
+        read_manifest(&self.manifest_path(version))
     }
 
     /// Returns the manifest path of a version.
@@ -245,8 +236,27 @@ fn file_name(version: WeightsVersion, extension: &str) -> String {
     format!("v{:06}.{extension}", version.0)
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("read {}", path.display()))
+/// Reads a version from the manifest file; the weights are in the same directory.
+///
+/// # Errors
+/// A file cannot be read, is larger than `bytes_max`, or does not match the manifest.
+pub fn read_file(manifest: &Path, bytes_max: u64) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    let (weights, manifest) = (manifest.with_extension("safetensors"), read_manifest(manifest)?);
+    let size = fs::metadata(&weights).with_context(|| cannot_read(&weights))?.len();
+    ensure!(size <= bytes_max, "{} has {size} bytes, the limit is {bytes_max}", weights.display());
+    let bytes = fs::read(&weights).with_context(|| cannot_read(&weights))?;
+    let is_written = manifest.digest == Digest::of(&bytes);
+    ensure!(is_written, "{} does not match the manifest (different digest)", weights.display());
+    Ok((manifest, bytes))
+}
+
+fn read_manifest(path: &Path) -> anyhow::Result<Manifest> {
+    let text = fs::read(path).with_context(|| cannot_read(path))?;
+    serde_json::from_slice(&text).with_context(|| format!("parse the manifest {}", path.display()))
+}
+
+fn cannot_read(path: &Path) -> String {
+    format!("read {}", path.display())
 }
 
 #[cfg(test)]
@@ -393,6 +403,12 @@ mod tests {
         fs::write(folder.join("v000001.safetensors"), "other").unwrap();
         let error = store.read(WeightsVersion(1)).unwrap_err().to_string();
         assert!(error.contains("v000001.safetensors does not match"), "{error}");
+        let refused = |name: &str, most| format!("{:#}", read_file(&folder.join(name), most).unwrap_err());
+        assert!(refused("v000001.json", 4).contains("v000001.safetensors has 5 bytes, the limit is 4"));
+        assert!(refused("none.json", 4).contains("none.json"));
+        fs::write(folder.join("v000002.json"), "{").unwrap();
+        assert!(refused("v000002.json", 4).contains("parse the manifest"));
+        fs::remove_file(folder.join("v000002.json")).unwrap();
         fs::write(folder.join("v7.json"), "{}").unwrap();
         assert_eq!(numbers(&store), [1]);
         store.remove(WeightsVersion(1)).unwrap();

@@ -1,11 +1,13 @@
-//! Evaluators for tests (uniform, scripted, failing), the conformance suite of all evaluators, and learned models for
-//! tests: one with exact rules, and one that fails.
+//! Evaluators for tests (uniform, scripted, failing), the conformance suite of all evaluators, learned models for tests
+//! (one with exact rules, one that fails), and [`Chain`], a tiny environment.
 //!
 //! None of the evaluators depends on a game. Only tests depend on this crate.
 
+mod chain;
 pub mod conformance;
 mod latent_models;
 
+pub use chain::{Chain, FORWARD, Place};
 pub use latent_models::{Calls, FaultyModel, RulesModel};
 
 use game::{Action, ObservationShape};

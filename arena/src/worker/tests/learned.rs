@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use evaluator_doubles::RulesModel;
 use evaluators::Backend;
 use inference::LatentModel;
+use strength::contestant::{SEQUENTIAL, analysis, searcher};
+use strength::exhaustive;
+use strength::returns;
 use weights::Model;
 
 use super::*;
-use crate::contestant::{SEQUENTIAL, analysis, searcher};
-use crate::exhaustive;
 use crate::return_ledger::ReturnLedger;
-use crate::returns;
 
 /// Evaluation episodes per version.
 const EPISODES: usize = 8;
@@ -71,7 +71,7 @@ fn returns_of(stage: &Stage) -> ReturnLedger {
 #[test]
 fn a_version_plays_the_evaluation_episodes_of_the_run_and_so_does_random_play_once() {
     let stage = Stage::new();
-    run(&stage, Chain::new(), [learned(1, "chain"), learned(2, "chain")], FOR_EVER);
+    run(&stage, Chain::default(), [learned(1, "chain"), learned(2, "chain")], FOR_EVER);
     let ledger = returns_of(&stage);
     // Three steps forward are the best play, and 200 simulations with an exact model find them.
     let best = |seed| f64::from(Chain::prize(seed)) - 1.0;
@@ -90,20 +90,20 @@ fn a_version_plays_the_evaluation_episodes_of_the_run_and_so_does_random_play_on
 fn a_restart_repeats_only_the_episodes_of_an_incomplete_measurement() {
     let stage = Stage::new();
     // The process drains within the episodes of the first version.
-    run(&stage, Chain::new(), [learned(1, "chain")], 2);
+    run(&stage, Chain::default(), [learned(1, "chain")], 2);
     assert_eq!(returns_of(&stage).episodes(), 0);
-    run(&stage, Chain::new(), [learned(1, "chain")], FOR_EVER);
+    run(&stage, Chain::default(), [learned(1, "chain")], FOR_EVER);
     let measured = returns_of(&stage);
     assert_eq!(measured.episodes(), 2 * EPISODES as u64);
     // One sleep is not enough to measure the version again, so that the process drains while it waits.
-    run(&stage, Chain::new(), [learned(1, "chain")], 1);
+    run(&stage, Chain::default(), [learned(1, "chain")], 1);
     assert_eq!(returns_of(&stage), measured);
 }
 
 #[test]
 fn weights_of_an_alphazero_network_are_skipped_where_rewards_count() {
     let stage = Stage::new();
-    run(&stage, Chain::new(), [published(1, "chain"), learned(2, "chain")], FOR_EVER);
+    run(&stage, Chain::default(), [published(1, "chain"), learned(2, "chain")], FOR_EVER);
     let ledger = returns_of(&stage);
     assert_eq!(ledger.of(Player::Version(WeightsVersion(1))), None);
     assert!(ledger.of(Player::Version(WeightsVersion(2))).is_some());
@@ -117,7 +117,7 @@ fn a_version_whose_environment_gives_nan_is_skipped_and_the_arena_goes_on() {
     let arena = ArenaSection { simulations: 200, episodes: EPISODES, cpu_share: 0.5, ..ArenaSection::default() };
     let settings = Config { run, arena, ..Config::default() }.settings().unwrap();
     let seeds = returns::seeds(!1, EPISODES).collect();
-    let backend = Arc::new(Rules { game: Chain::new(), seeds, built: Arc::default() });
+    let backend = Arc::new(Rules { game: Chain::default(), seeds, built: Arc::default() });
     let worker = Worker::open(Chain::broken(), settings, backend, environment).unwrap();
     let error = format!("{:#}", worker.run().unwrap_err());
     // Random play meets the same reward, and without a network there is nothing else to measure.
@@ -138,7 +138,7 @@ fn every_line_of_a_tiny_game_is_played_in_latent_states() {
     let mut network = backend.build_network(&learned(1, "tic_tac_toe").manifest, &Bytes::new()).unwrap();
     let search = Config::default().search.settings().unwrap();
     let mut lost = |simulations| {
-        let rng = crate::contestant::draws(1, WeightsVersion(1), 0);
+        let rng = strength::contestant::draws(1, WeightsVersion(1), 0);
         let mut player = searcher(&mut network, analysis(simulations, &search, 1.0, SEQUENTIAL), rng);
         exhaustive::check(&game, &mut *player).unwrap().lost
     };

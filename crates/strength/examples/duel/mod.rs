@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use arena::contestant::{SEQUENTIAL, Searcher, analysis};
-use arena::matches::{self, Played};
 use games::ConnectFour;
 use inference::Evaluator as _;
 use network_cpu::TowerEvaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
+use strength::contestant::{SEQUENTIAL, Searcher, analysis};
+use strength::matches::{self, Played};
 use weights::Manifest;
 
 /// Seed of all random draws.

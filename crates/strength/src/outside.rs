@@ -16,7 +16,7 @@ const TRIES_MAX: u32 = 10;
 pub type StartEnvironments = Box<dyn FnMut() -> Result<Box<dyn Environments>, bridge::Error> + Send>;
 
 /// The environments of evaluations. They are started on first use, and again after an incomplete evaluation.
-pub(crate) struct Outside<G: Game> {
+pub struct Outside<G: Game> {
     start: StartEnvironments,
     /// Environments that are all idle.
     idle: Option<Box<dyn Environments>>,
@@ -24,14 +24,16 @@ pub(crate) struct Outside<G: Game> {
 }
 
 impl Outside<AnyGame> {
-    pub(crate) fn new(start: StartEnvironments) -> Self {
+    /// Returns environments that `start` starts on first use.
+    #[must_use]
+    pub fn new(start: StartEnvironments) -> Self {
         Self { start, idle: None, observed: AnyPosition::observed }
     }
 }
 
 impl<G: Game> Outside<G> {
     /// Plays as [`play`] does.
-    pub(crate) fn play(
+    pub fn play(
         &mut self,
         game: &G,
         contestant: &mut dyn Contestant<G>,

@@ -6,7 +6,7 @@
 //! move of the opponent that forgoes the swap. The opponent chooses the move with the latest loss, and the first of
 //! several. A game is lost if the version lets the opponent win.
 //!
-//! `cargo run --release --package arena --example longest_resistance -- runs/NAME/weights/v000181 [SIMULATIONS]
+//! `cargo run --release --package strength --example longest_resistance -- runs/NAME/weights/v000181 [SIMULATIONS]
 //! [RANDOM_GAMES]`
 
 #![allow(
@@ -24,7 +24,6 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use arena::contestant::{Contestant, RandomMover, SEQUENTIAL, Searcher, analysis};
 use game::{Action, Game, Outcome, Player};
 use games::{GameKind, Hex, hex};
 use inference::{Evaluator as _, PrecisionPreference};
@@ -33,6 +32,7 @@ use oracles::{HexOracle, Oracle};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::SearchSettings;
+use strength::contestant::{Contestant, RandomMover, SEQUENTIAL, Searcher, analysis};
 
 /// A position in which the version plays the winning side.
 struct Opening {

@@ -158,8 +158,19 @@ fn student_quantile(freedom: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use evaluator_doubles::{Chain, FORWARD, Place};
+    use game::Action;
+
     use super::*;
-    use crate::chain::{Chain, Forward};
+
+    /// Moves forward in every position.
+    struct Forward;
+
+    impl Contestant<Chain> for Forward {
+        fn choose(&mut self, _: &Chain, positions: &[Place]) -> Result<Vec<Action>, inference::Error> {
+            Ok(vec![FORWARD; positions.len()])
+        }
+    }
 
     fn go_on() -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -167,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_return_of_an_episode_is_the_sum_of_its_rewards() {
-        let chain = Chain::new();
+        let chain = Chain::default();
         let episodes = play(&chain, &mut Forward, [4, 9, 2], &mut go_on).unwrap().unwrap();
         let expected = [5.0, 3.0, 3.0].map(|prize| EpisodeReturn { sum: prize - 0.5 * 2.0, steps: 3 });
         assert_eq!(episodes, expected);
@@ -175,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_evaluation_that_is_stopped_has_no_result() {
-        let stopped = play(&Chain::new(), &mut Forward, [1], &mut || ControlFlow::Break(())).unwrap();
+        let stopped = play(&Chain::default(), &mut Forward, [1], &mut || ControlFlow::Break(())).unwrap();
         assert_eq!(stopped, None);
     }
 

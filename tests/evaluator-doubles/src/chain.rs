@@ -5,29 +5,28 @@ use game::{
     Symmetry,
 };
 
-use crate::contestant::Contestant;
-
 /// A chain of three steps. Each step forward costs one half, except that the last pays [`Chain::prize`]; a step back
 /// pays nothing. The episode is cut short after ten steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Chain {
+pub struct Chain {
     spec: Spec,
     identity: [Symmetry; 1],
     last_pays_nan: bool,
 }
 
 /// The action that moves forward; action 1 moves back.
-pub(crate) const FORWARD: Action = Action(0);
+pub const FORWARD: Action = Action(0);
 
+/// A place on the chain, with the number of steps so far.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Place {
+pub struct Place {
     seed: u64,
     at: u8,
     steps: u8,
 }
 
-impl Chain {
-    pub(crate) fn new() -> Self {
+impl Default for Chain {
+    fn default() -> Self {
         let spec = Spec {
             name: "chain".to_owned(),
             players: Players::One,
@@ -42,15 +41,19 @@ impl Chain {
         let identity = [Symmetry::identity(spec.observation, spec.actions)];
         Self { spec, identity, last_pays_nan: false }
     }
+}
 
+impl Chain {
     /// Returns the reward of the last step, from 1 to 7.
-    pub(crate) fn prize(seed: u64) -> f32 {
+    #[must_use]
+    pub fn prize(seed: u64) -> f32 {
         (1 + seed % 7) as f32
     }
 
     /// Returns an environment in which the last reward is not a number.
-    pub(crate) fn broken() -> Self {
-        Self { last_pays_nan: true, ..Self::new() }
+    #[must_use]
+    pub fn broken() -> Self {
+        Self { last_pays_nan: true, ..Self::default() }
     }
 }
 
@@ -136,14 +139,5 @@ impl Game for Chain {
 
     fn render(&self, place: &Place) -> String {
         format!("place {} of 3", place.at)
-    }
-}
-
-/// Moves forward in every position.
-pub(crate) struct Forward;
-
-impl Contestant<Chain> for Forward {
-    fn choose(&mut self, _: &Chain, positions: &[Place]) -> Result<Vec<Action>, inference::Error> {
-        Ok(vec![FORWARD; positions.len()])
     }
 }

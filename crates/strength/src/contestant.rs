@@ -192,7 +192,7 @@ pub fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Option<Box<
 }
 
 /// Returns a separate random number generator for every version and stream.
-pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
+pub fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
     rng.set_stream(stream);
     rng

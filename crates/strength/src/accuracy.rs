@@ -12,7 +12,7 @@ const CHUNK: usize = 100;
 
 /// Returns at most `count_max` of the positions, evenly spaced so that the bands keep the same shares. The selection
 /// is deterministic.
-pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
+pub fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {
         return positions;
@@ -27,7 +27,7 @@ pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<So
 ///
 /// # Errors
 /// An evaluator fails.
-pub(crate) fn measure<G: Game>(
+pub fn measure<G: Game>(
     game: &G,
     positions: &[SolvedPosition],
     contestant: &mut dyn Contestant<G>,

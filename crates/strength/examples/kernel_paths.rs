@@ -2,7 +2,7 @@
 //! portable float32 path. It uses trained weights of Connect Four on all solved positions, and in a match with
 //! another path, by default the fastest float32 path. Int8 is calibrated on every tenth position.
 //!
-//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]
+//! `cargo run --release --package strength --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]
 //! [OPPONENT]`
 
 #![allow(
@@ -17,11 +17,11 @@ mod duel;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use arena::solved;
 use game::Game;
 use games::ConnectFour;
 use inference::{Batch, Evaluator, PrecisionPreference, Predictions};
 use network_cpu::{Drift, Kernel, KernelVariant, Tower, TowerEvaluator, fastest_first};
+use strength::solved;
 use weights::Manifest;
 
 fn main() -> anyhow::Result<()> {

@@ -66,7 +66,7 @@ pub struct Played {
 
 /// The games between two contestants that count as evidence, including earlier matches.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
+pub struct Counted {
     /// Actions of each game, by the contestant that is the first player: with sides exchanged, the same moves are a
     /// different game.
     games: [HashSet<Vec<Action>>; 2],
@@ -117,12 +117,12 @@ impl Counted {
 
 impl Played {
     /// Returns a match without games yet; `counted` holds the games of earlier matches between the same contestants.
-    pub(crate) fn after(counted: Counted) -> Self {
+    pub fn after(counted: Counted) -> Self {
         Self { counted, ..Self::default() }
     }
 
     /// Returns the games that count, including earlier matches.
-    pub(crate) fn into_counted(self) -> Counted {
+    pub fn into_counted(self) -> Counted {
         self.counted
     }
 
@@ -177,7 +177,7 @@ impl Played {
     }
 
     /// Returns the results from contestant 0's point of view, with the number of pairs that do not count.
-    pub(crate) fn results(&self) -> Results {
+    pub fn results(&self) -> Results {
         Results { tally: self.tally(), repeated: self.repeated_games() as u64 / 2 }
     }
 

@@ -1,7 +1,7 @@
 //! Plays a match between two weights versions of Connect Four with the CPU kernel, under pUCT with a `c_init` for
 //! each, by default 1.25. Given one version twice, it compares two settings of the search.
 //!
-//! `cargo run --release --package arena --example versions -- runs/ONE/weights/v000181 runs/OTHER/weights/v000181
+//! `cargo run --release --package strength --example versions -- runs/ONE/weights/v000181 runs/OTHER/weights/v000181
 //! [OPENINGS [C_INIT C_INIT]]`
 
 #![allow(

@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::ledger::Tally;
 
 /// Elo points per natural unit: 400 / ln 10.
-pub(crate) const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
+pub const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 
 /// Half the width of a 95 % interval, in standard deviations.
-pub(crate) const NORMAL_95: f64 = 1.959_963_984_540_054;
+pub const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// Weight, in variance, of the prior dispersion of 1: equivalent to 16 game pairs between equals.
 const DISPERSION_WEIGHT: f64 = 8.0;
@@ -144,7 +144,7 @@ impl<'a> Fit<'a> {
 }
 
 /// Returns the expected score, 0 to 1, of a player rated `elo` against one rated `opponent_elo`.
-pub(crate) fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
+pub fn expected_score(elo: f64, opponent_elo: f64) -> f64 {
     sigmoid((elo - opponent_elo) / ELO_PER_UNIT)
 }
 

@@ -20,7 +20,7 @@ const SCALES: &[(&str, &[(&str, f64)])] = &[(
 )];
 
 /// Returns the strength of the player with this name in a game, in Elo over random play; `None` if it is not known.
-pub(crate) fn elo(game: &str, player: &str) -> Option<f64> {
+pub fn elo(game: &str, player: &str) -> Option<f64> {
     if player == "random" {
         return Some(0.0);
     }

@@ -16,7 +16,7 @@ use crate::scale;
 
 /// Maximum depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
 /// waits.
-pub(crate) const ALPHABETA_DEPTH_MAX: u8 = 14;
+pub const ALPHABETA_DEPTH_MAX: u8 = 14;
 
 /// Version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
@@ -80,7 +80,7 @@ pub fn best(ratings: &[Rated], versions: &[WeightsVersion], count: usize) -> Vec
 
 impl Ledger {
     /// Returns a ledger without games.
-    pub(crate) fn new(game: &str) -> Self {
+    pub fn new(game: &str) -> Self {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
@@ -113,7 +113,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn save(&self, path: &Path, ratings: &[Rated]) -> anyhow::Result<()> {
+    pub fn save(&self, path: &Path, ratings: &[Rated]) -> anyhow::Result<()> {
         let line = |(&(a, b), results): (&(Player, Player), &Results)| {
             let &Results { tally: pairs, repeated } = results;
             ResultLine { a, b, pairs, repeated }
@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// Returns all results of `a` against `b`.
-    pub(crate) fn results(&self, a: Player, b: Player) -> Results {
+    pub fn results(&self, a: Player, b: Player) -> Results {
         let results = self.results.get(&(a.min(b), a.max(b))).copied().unwrap_or_default();
         if a < b { results } else { results.reversed() }
     }

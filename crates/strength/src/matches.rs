@@ -10,8 +10,7 @@ use game::{Action, Game, Outcome, Player};
 use rand::{Rng, RngExt};
 
 pub use participant::{Failure, Ongoing, Participant, Reply};
-pub(crate) use played::Counted;
-pub use played::{GameEnd, Pair, Played, PlayedGame, VoidOpening};
+pub use played::{Counted, GameEnd, Pair, Played, PlayedGame, VoidOpening};
 
 /// The settings of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
