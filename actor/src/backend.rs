@@ -10,10 +10,9 @@ use evaluators::{Backend, BatchMax, Calibration, Chosen, Host, Invalid, Store};
 use game::Game as _;
 use network_cpu::KernelPreference;
 use proto::inference::{Evaluations, EvaluationsSettings, Hello};
-use service::{ConfigError, Drain, RememberedFile};
-
-use crate::config::{Kernel, Settings};
 use remote::Remote;
+use run_file::actor::{Kernel, Settings};
+use service::{ConfigError, Drain, RememberedFile};
 use simulated::Simulated;
 
 /// Chooses an inference server if one is configured, else this machine. Must be called on a runtime.

@@ -12,7 +12,6 @@
 
 mod adaptive_budget;
 mod backend;
-mod config;
 mod metrics;
 mod play;
 mod reanalysis;
@@ -28,10 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-pub use config::{ActorSection, Config, Identity, Kernel, ReanalysisSection, Settings};
 use evaluators::{Backend, Chosen};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
+use run_file::actor::{ActorSection, Config, Identity, Settings};
 use service::Drain;
 
 use crate::state_dir::ActorStateDir;

@@ -14,6 +14,7 @@ use games::{GameKind, Recorded};
 use inference::{Cache, WeightsCache};
 use proto::servers::Servers;
 use proto::weights::Published;
+use run_file::actor::{ActorSection, Settings};
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
 use service::{Drain, DrainPipe, Health, Readiness};
@@ -22,7 +23,6 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::adaptive_budget::AdaptiveBudget;
-use crate::config::{ActorSection, Settings};
 use crate::metrics;
 use crate::play::{Call, Loaded, Pace, Play};
 use crate::reanalysis::{self, Exchange, Reanalyst, Share};
@@ -87,7 +87,7 @@ impl Workers {
             drain: drain.clone(),
             runtime: Handle::current(),
             announced: Arc::new(Once::new()),
-            share: (reanalysts > 0).then(|| Arc::new(settings.reanalysis_share(reanalysts))),
+            share: (reanalysts > 0).then(|| Arc::new(Share::of(&settings, reanalysts))),
         };
         let mut threads = Vec::with_capacity(count + reanalysts);
         for index in 0..count {

@@ -4,27 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
+use run_file::arena::GateRule;
 use strength::ledger::{Ledger, Player};
-use strength::sprt::{Sprt, State};
+use strength::sprt::State;
 use version_store::accepted;
 use weights::WeightsVersion;
-
-/// The rule by which a version passes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Rule {
-    /// A version passes if, after this number of games, it is rated at least as high as the accepted version.
-    Elo {
-        /// Number of games before the verdict.
-        games: u64,
-    },
-    /// A sequential test of a match against the accepted version accepts H1 within this many games.
-    Sprt {
-        /// Test of the match against the accepted version.
-        sprt: Sprt,
-        /// Maximum games, including games that do not count, after which an undecided version does not pass.
-        games_max: u64,
-    },
-}
 
 /// The verdict on a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +24,7 @@ pub(crate) enum Verdict {
 /// The accepted version and the rule for the next one.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    rule: Rule,
+    rule: GateRule,
     path: PathBuf,
     accepted: Option<WeightsVersion>,
 }
@@ -50,7 +34,7 @@ impl Gate {
     ///
     /// # Errors
     /// The file cannot be read or is damaged.
-    pub(crate) fn open(rule: Rule, path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(rule: GateRule, path: &Path) -> anyhow::Result<Self> {
         Ok(Self { rule, path: path.to_owned(), accepted: accepted::read(path)? })
     }
 
@@ -62,8 +46,8 @@ impl Gate {
     /// Returns the opponent of a pending version, if the rule demands an opponent.
     pub(crate) fn opponent(&self) -> Option<Player> {
         match self.rule {
-            Rule::Elo { .. } => None,
-            Rule::Sprt { .. } => self.accepted.map(Player::Version),
+            GateRule::Elo { .. } => None,
+            GateRule::Sprt { .. } => self.accepted.map(Player::Version),
         }
     }
 
@@ -90,12 +74,12 @@ impl Gate {
         }
         let (player, opponent) = (Player::Version(version), Player::Version(accepted));
         match self.rule {
-            Rule::Elo { games } if ledger.games_of(player) < games => Verdict::Pending,
-            Rule::Elo { .. } => {
+            GateRule::Elo { games } if ledger.games_of(player) < games => Verdict::Pending,
+            GateRule::Elo { .. } => {
                 let difference = ledger.difference(player, opponent);
                 if difference.is_none_or(|difference| difference.elo >= 0.0) { Verdict::Passes } else { Verdict::Fails }
             }
-            Rule::Sprt { sprt, games_max } => {
+            GateRule::Sprt { sprt, games_max } => {
                 let results = ledger.results(player, opponent);
                 match sprt.state(results.tally) {
                     State::AcceptH1 => Verdict::Passes,
@@ -117,20 +101,20 @@ mod tests {
     use tempfile::TempDir;
     use weights::WeightsVersion;
 
-    use super::{Gate, Rule, Verdict};
+    use super::{Gate, GateRule, Verdict};
 
-    fn sprt() -> Rule {
+    fn sprt() -> GateRule {
         let settings = Settings { elo0: -25.0, elo1: 25.0, alpha: 0.05, beta: 0.05 };
-        Rule::Sprt { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
+        GateRule::Sprt { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
     }
 
     /// Returns the verdict on version 5 with these results against the accepted version 4.
-    fn verdict(rule: Rule, pairs: [u64; 5]) -> Verdict {
+    fn verdict(rule: GateRule, pairs: [u64; 5]) -> Verdict {
         verdict_on(rule, Results::from(Tally { pairs }))
     }
 
     /// Returns the same verdict on results of which some do not count.
-    fn verdict_on(rule: Rule, results: Results) -> Verdict {
+    fn verdict_on(rule: GateRule, results: Results) -> Verdict {
         let folder = TempDir::new().unwrap();
         let mut gate = Gate::open(rule, &folder.path().join("gate.json")).unwrap();
         gate.accept(WeightsVersion(4)).unwrap();
@@ -156,13 +140,13 @@ mod tests {
         let won = |repeated| Results { tally: Tally { pairs: [0, 0, 0, 0, 3] }, repeated };
         assert_eq!(verdict_on(sprt(), won(146)), Verdict::Pending);
         assert_eq!(verdict_on(sprt(), won(147)), Verdict::Fails);
-        assert_eq!(verdict_on(Rule::Elo { games: 20 }, won(6)), Verdict::Pending);
-        assert_eq!(verdict_on(Rule::Elo { games: 20 }, won(7)), Verdict::Passes);
+        assert_eq!(verdict_on(GateRule::Elo { games: 20 }, won(6)), Verdict::Pending);
+        assert_eq!(verdict_on(GateRule::Elo { games: 20 }, won(7)), Verdict::Passes);
     }
 
     #[test]
     fn by_rating_a_version_passes_after_its_games_if_it_is_not_below_the_accepted_one() {
-        let rule = Rule::Elo { games: 20 };
+        let rule = GateRule::Elo { games: 20 };
         assert_eq!(verdict(rule, [0, 0, 2, 3, 4]), Verdict::Pending);
         assert_eq!(verdict(rule, [1, 0, 6, 3, 4]), Verdict::Passes);
         assert_eq!(verdict(rule, [4, 3, 6, 0, 1]), Verdict::Fails);

@@ -10,13 +10,14 @@ use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::{GameKind, Recorded};
 use proto::security::Security;
 use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
+use run_file::WeightsSource;
+use run_file::arena::{ArenaSection, Config, Settings};
 use service::{ConfigError, Context, Drain, DrainPipe, RememberedFile, SecuritySection};
 use strength::outside::{Outside, StartEnvironments};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::{ArenaSection, Config, Settings, Source};
 use crate::metrics;
 use crate::pacer::Environment;
 use crate::worker::Worker;
@@ -52,13 +53,13 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let (publisher, server) = serve(&settings, &config.security, &context).await?.unzip();
     // Without a subscriber no version follows the one in the file.
     let (weights, _subscriber) = match &settings.source {
-        Source::Learner(endpoint) => {
+        WeightsSource::Server(endpoint) => {
             let (endpoint, name) = (endpoint.clone(), context.name.to_owned());
             let size_limit_bytes = WEIGHTS_BYTES_MAX;
             let subscriber = Subscriber::start(SubscriberSettings { endpoint, name, size_limit_bytes });
             (subscriber.handle(), Some(subscriber))
         }
-        Source::File(path) => {
+        WeightsSource::File(path) => {
             let (manifest, bytes) = version_store::read_file(path, WEIGHTS_BYTES_MAX)?;
             (watch::channel(Some(Arc::new(Published { manifest, bytes: bytes.into() }))).1, None)
         }

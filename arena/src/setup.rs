@@ -7,12 +7,12 @@ use bytes::Bytes;
 use evaluators::{Backend, Network};
 use game::Game;
 use games::GameKind;
+use run_file::arena::Settings;
 use strength::accuracy;
 use strength::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
 use strength::solved::{self, SolvedPosition};
 use weights::{Manifest, WeightsVersion};
 
-use crate::config::Settings;
 use crate::metrics;
 
 /// Maximum and usual number of drawn positions: an oracle solves them in seconds.
@@ -120,9 +120,9 @@ mod tests {
     use evaluator_doubles::Uniform;
     use games::{ConnectFour, Hex, hex};
     use inference::Evaluator;
+    use run_file::arena::Config;
 
     use super::*;
-    use crate::config::Config;
 
     /// Returns the setup of a game that measures 20 positions, with changed settings.
     fn setup<G: Game>(rules: G, change: impl FnOnce(&mut Config)) -> Setup<G> {

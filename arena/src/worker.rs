@@ -14,6 +14,7 @@ use game::{Game, Scoring};
 use games::Exhaustive;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
+use run_file::arena::Settings;
 use service::directory::if_exists;
 use strength::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use strength::ledger::{Ledger, Player, Rated, Results};
@@ -25,11 +26,10 @@ use strength::{exhaustive, matches, scale};
 use version_store::accepted;
 use weights::WeightsVersion;
 
-use crate::config::Settings;
 use crate::gate::{Gate, Verdict};
 use crate::metrics;
 use crate::pacer::{Environment, Pacer};
-use crate::past_versions::PastVersions;
+use crate::past_versions::{Limits, PastVersions};
 use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::setup::Setup;
@@ -123,7 +123,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
         let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
-        let past = PastVersions::open(directory, settings.kept())?;
+        let limits = Limits { spread_max: settings.arena.past_versions, best_max: settings.arena.best_versions };
+        let past = PastVersions::open(directory, limits)?;
         let gate = match settings.gate {
             Some(rule) => Some(Gate::open(rule, &directory.join(accepted::FILE))?),
             None => {

@@ -146,13 +146,14 @@ fn describe(run: &training_run::RunArgs, measured: &Measured) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use run_file::RunFile;
+    use service::gpus::Gpu;
+
     use super::*;
     use crate::report::Unit;
     use crate::tests::{args, parsed};
     use crate::training_run::Window;
     use crate::training_run::tests::{actor, learner, usage};
-    use fleet::config::Fleet as Config;
-    use service::gpus::Gpu;
 
     /// Returns the report of ten seconds in which self-play threads evaluated and the learner waited for eight.
     fn report(line: &str) -> Report {
@@ -170,7 +171,7 @@ mod tests {
             ));
             vec![actor, learner]
         };
-        let mut config = Config::default();
+        let mut config = RunFile::default();
         (config.actor.threads, config.replay.main.window_items_min) = (2, 72_000);
         let window = Window { seconds: 10.0, begin: scrape(1.0, 100.0), end: scrape(9.0, 1100.0) };
         let measured = Measured { config, actors: 1, window, accelerators: Vec::new() };
@@ -219,7 +220,7 @@ mod tests {
         let busy = Gpu { name, busy_share: Some(0.25), memory_used_bytes: Some(3_000_000), ..Gpu::default() };
         let accelerators = vec![busy.clone(), Gpu { busy_share: None, memory_used_bytes: None, ..busy }];
         let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
-        let measured = Measured { config: Config::default(), actors: 1, window, accelerators };
+        let measured = Measured { config: RunFile::default(), actors: 1, window, accelerators };
         let text = describe(&args::<Args>("").run, &measured).markdown();
         assert!(text.contains("\n- accelerator: A, busy 25.0 % of the time, 3.00 MB in use\n"), "{text}");
         assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");

@@ -10,18 +10,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use fleet::Role;
+use fleet::child::Event;
+use fleet::exposition::{Exposition, increase};
+use fleet::plan::{self, Plan};
+use fleet::{Fleet, Member, Rating};
 use games::GameKind;
+use run_file::RunFile;
 use service::Drain;
 use service::gpus::{Gpu, Gpus};
 
 use super::accelerator;
 use super::usage::{self, ThreadUsage, Usage};
-use fleet::Role;
-use fleet::child::Event;
-use fleet::config::Fleet as Config;
-use fleet::exposition::{Exposition, increase};
-use fleet::plan::{self, Plan};
-use fleet::{Fleet, Member, Rating};
 pub(crate) use temporary_folder::TemporaryFolder;
 
 /// Interval between two checks of the processes and of Ctrl-C.
@@ -75,7 +75,7 @@ pub(super) fn times(seconds: f64, warm_up_seconds: f64) -> anyhow::Result<(Durat
 /// Results of a measured run.
 #[derive(Debug)]
 pub(super) struct Measured {
-    pub(super) config: Config,
+    pub(super) config: RunFile,
     pub(super) actors: usize,
     pub(super) window: Window,
     /// Accelerators, averaged over the window.

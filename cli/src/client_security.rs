@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fleet::config::load_run;
 use fleet::run_directory::RunDirectory;
+use fleet::run_directory::load_run;
 use proto::security::use_credentials;
 use serde::{Deserialize, Serialize};
 use service::SecuritySection;

@@ -18,11 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use arena::config::GateKind;
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
-use fleet::config::Fleet as Config;
 use fleet::feasibility::{self, Programs};
 use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
@@ -30,23 +28,25 @@ use fleet::{Role, SessionStart};
 use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
-use learner::config::{ScheduleKind, Settings};
-use learner::libtorch::Cpu;
 use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use replay_server::config::NamedTable;
+use run_file::RunFile;
+use run_file::arena::GateKind;
+use run_file::learner::libtorch::Cpu;
+use run_file::learner::{ScheduleKind, Settings};
+use run_file::replay::NamedTable;
+use self_play::{SLOTS, SelfPlay};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use training::{Losses, Trainer as _};
 use version_store::checkpoint::{Checkpoint, Checkpoints, Progress};
 use version_store::{Retention, VersionStore};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use window::{Totals, Window};
 
 use crate::printed_command;
-use self_play::{SLOTS, SelfPlay};
-use window::{Totals, Window};
 
 /// Checkpoint file with the deterministic state.
 const STATE: &str = "deterministic.json";
@@ -175,7 +175,7 @@ pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
 }
 
 /// Checks that nothing in the configuration depends on time, other processes or state outside the checkpoint.
-fn check(config: &Config) -> Result<(), ConfigError> {
+fn check(config: &RunFile) -> Result<(), ConfigError> {
     let (settings, replay) = (config.learner_settings()?, config.replay_settings()?);
     let table = replay.tables[0].table;
     let refuse = |key: &str, reason: &str| Err(ConfigError::invalid(key, format!("{reason} (--deterministic)")));
@@ -224,7 +224,7 @@ fn evaluating_kernel() -> KernelVariant {
 impl Run {
     /// Starts a run, or resumes from the latest checkpoint.
     fn open(
-        config: &Config,
+        config: &RunFile,
         directory: PathBuf,
         checkpoints: PathBuf,
         episodes_per_version: Option<u64>,
@@ -251,7 +251,7 @@ impl Run {
 
         let game = settings.game.rules();
         let architecture = settings.network.architecture_of(&game);
-        let trainer_settings = learner::trainer_settings(&settings.learner);
+        let trainer_settings = run_file::learner::trainer_settings(&settings.learner);
         let mut trainer = training_cpu::Trainer::new(&architecture, trainer_settings, settings.run.seed, threads)
             .context("create the trainer")?;
         let mut state = State {
@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     /// Returns the configuration of a small network on tic-tac-toe, with a few training steps per version.
-    fn config(more: &[&str]) -> Config {
+    fn config(more: &[&str]) -> RunFile {
         let sets = [
             "run.game=tic_tac_toe",
             "run.seed=5",
@@ -470,7 +470,7 @@ mod tests {
         Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap()
     }
 
-    fn open(config: &Config, folder: &TempDir) -> Run {
+    fn open(config: &RunFile, folder: &TempDir) -> Run {
         let (run, checkpoints) = (folder.path().to_owned(), folder.path().join("checkpoints"));
         Run::open(config, run, checkpoints, Some(SLOTS)).unwrap()
     }
@@ -484,7 +484,7 @@ mod tests {
         summaries
     }
 
-    fn trained(config: &Config, versions: u64) -> (Vec<Summary>, Checkpoint) {
+    fn trained(config: &RunFile, versions: u64) -> (Vec<Summary>, Checkpoint) {
         let folder = tempfile::tempdir().unwrap();
         let mut run = open(config, &folder);
         let summaries = train(&mut run, versions);

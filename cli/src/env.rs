@@ -4,9 +4,9 @@ use std::io::Write;
 
 use bridge::config::Values;
 use bridge::{EnvironmentSection, Trial};
-use fleet::config::Fleet;
 use game::Outcome;
 use games::recorded::PREFIX;
+use run_file::RunFile;
 use service::config::Sources;
 
 /// Describes Python environments (Gymnasium).
@@ -41,7 +41,7 @@ impl Args {
         let Command::Describe(Describe { gym, sets }) = self.command;
         let game = format!("{PREFIX}{gym}");
         let sets = sets.into_iter().chain([format!("run.game={game}")]).collect();
-        let mut config: Fleet = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;
+        let mut config: RunFile = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;
         let trial = fleet::environment::describe(&mut config)?;
         write(&game, &config.environment, trial.as_ref(), output)
     }

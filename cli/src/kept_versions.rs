@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
-use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
+use fleet::run_directory::load_run;
 use game::Game as _;
+use run_file::RunFile;
 use serde::Serialize;
 use strength::ledger::{Ledger, Player, Rated, best};
 use version_store::{Retention, VersionStore, accepted};
@@ -266,7 +267,7 @@ impl Kept {
 
 /// Returns the versions of a run, with ratings by the arena.
 fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
-    let config: Fleet = load_run(run)?;
+    let config: RunFile = load_run(run)?;
     let game = bridge::config::game(&config.run, &config.environment)?.rules();
     let ratings = Ledger::load(&run.path().join("ratings.json"), &game.spec().name)?.ratings();
     let accepted = accepted::read(&run.path().join(accepted::FILE))?;

@@ -1,10 +1,10 @@
 //! `zerofleet train --needs-libtorch`: informs `cargo xtask train`, which fetches libtorch for runs that need it.
 
 use fleet::Role;
-use fleet::config::Fleet as Config;
 use fleet::feasibility::{self, Obstacle, Programs};
 use fleet::run_directory::Inference;
-use learner::libtorch::{Cpu, Reason, why};
+use run_file::RunFile;
+use run_file::learner::libtorch::{Cpu, Reason, why};
 use serde::Serialize;
 use service::ConfigError;
 
@@ -35,7 +35,7 @@ impl Answer {
     ///
     /// # Errors
     /// A key of the run file is invalid; the error names it.
-    pub(crate) fn new(config: &Config, inference: Inference, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &RunFile, inference: Inference, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
         let programs = Programs { with_libtorch: Vec::new(), cpu };
         let found = feasibility::obstacles(config, inference, &programs)?;
         let engine = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Engine(role, _) if *role != Role::Learner);
@@ -61,14 +61,14 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use learner::libtorch::Path;
+    use run_file::learner::libtorch::Path;
 
     use super::*;
 
     #[test]
     fn the_answer_names_the_need_and_the_reason() {
-        let answer = |set: &dyn Fn(&mut Config), path| {
-            let mut config = Config::default();
+        let answer = |set: &dyn Fn(&mut RunFile), path| {
+            let mut config = RunFile::default();
             set(&mut config);
             let cpu = Cpu { path, has_bf16: false };
             let answer = Answer::new(&config, Inference::Local, 1, cpu).unwrap();
@@ -84,7 +84,7 @@ mod tests {
         let actors = answer(&|config| config.network.channels = 24, Path::Avx2);
         assert!(actors.contains(r#""need":"required""#) && actors.contains(r#""evaluating":true"#), "{actors}");
         let cpu = Cpu { path: Path::Avx2, has_bf16: false };
-        let together = Answer::new(&Config::default(), Inference::Local, 2, cpu).unwrap();
+        let together = Answer::new(&RunFile::default(), Inference::Local, 2, cpu).unwrap();
         assert!(together.need == Need::Required && together.reason.starts_with("--learners: "), "{together:?}");
     }
 }

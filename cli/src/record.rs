@@ -5,10 +5,10 @@ use std::io;
 
 use anyhow::Context;
 use event_file::{AppendLog, EventFile, Summary};
-use fleet::config::Fleet;
+use fleet::run_directory::RunDirectory;
+use run_file::RunFile;
 
 use crate::run_metrics::RunMetrics;
-use fleet::run_directory::RunDirectory;
 
 /// The open metric files of a run.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
 
 impl Record {
     /// Opens the run's `metrics.jsonl` for appending; the first reading creates the event file.
-    pub(crate) fn open(run: &RunDirectory, config: &Fleet) -> anyhow::Result<Self> {
+    pub(crate) fn open(run: &RunDirectory, config: &RunFile) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
         lines.end_last_line().with_context(|| format!("append to {}", path.display()))?;
@@ -97,7 +97,7 @@ mod tests {
         run.create().unwrap();
         fs::write(run.metrics(), before).unwrap();
         let readings = RunMetrics { elapsed_seconds: 7.0, ..RunMetrics::default() };
-        Record::open(&run, &Fleet::default()).unwrap().append(&readings).unwrap();
+        Record::open(&run, &RunFile::default()).unwrap().append(&readings).unwrap();
         read(&run).unwrap().into_iter().map(|readings| readings.elapsed_seconds).collect()
     }
 
@@ -124,7 +124,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let run = RunDirectory::new(folder.path(), "first").unwrap();
             run.create().unwrap();
-            let mut config = Fleet::default();
+            let mut config = RunFile::default();
             config.learner.event_files = is_on;
             let mut record = Record::open(&run, &config).unwrap();
             assert_eq!(event_files(&run), [""; 0]);
@@ -139,9 +139,9 @@ mod tests {
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
         let reading = |steps, unix_seconds| RunMetrics { steps, unix_seconds, ..RunMetrics::default() };
-        let mut first = Record::open(&run, &Fleet::default()).unwrap();
+        let mut first = Record::open(&run, &RunFile::default()).unwrap();
         [reading(None, 1.0), reading(Some(7.0), 2.0)].iter().for_each(|reading| first.append(reading).unwrap());
-        let mut second = Record::open(&run, &Fleet::default()).unwrap();
+        let mut second = Record::open(&run, &RunFile::default()).unwrap();
         second.append(&reading(None, 3.0)).unwrap();
         assert_eq!(event_files(&run).len(), 1);
         second.append(&reading(Some(5.0), 4.0)).unwrap();

@@ -21,12 +21,12 @@ use game::{ObservationRange, ObservationShape};
 use games::GameKind;
 use games::recorded::Described;
 use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect, TableChange};
-use replay_server::Settings;
 use replay_server::verify::{Verified, verify as verify_log};
-
-use crate::client_security::LiveServer;
+use run_file::replay::Settings;
 use show::{id_text, parse_id};
 use source::{OwnServer, RunArgs, Source};
+
+use crate::client_security::LiveServer;
 
 /// Inspects a live replay server, or the log of a run.
 #[derive(Debug, Clone, clap::Args)]

@@ -13,6 +13,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
+use fleet::run_directory::RunDirectory;
+use fleet::run_directory::load_run;
+use run_file::RunFile;
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 use service::directory::replace;
@@ -22,8 +25,6 @@ use crate::printed_command;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, count, distinct, elo, losses, mean_return, number, percent, refused, validation, warnings};
-use fleet::config::{Fleet, load_run};
-use fleet::run_directory::RunDirectory;
 
 pub(crate) use origin::Origin;
 
@@ -55,7 +56,7 @@ impl Args {
 /// # Errors
 /// The run has no metrics yet, or a file cannot be read or written.
 pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>, origin: Origin) -> anyhow::Result<String> {
-    let config: Fleet = load_run(run)?;
+    let config: RunFile = load_run(run)?;
     let readings = record::read(run)?;
     // A session that stopped before any response has no values; an earlier reading is used.
     let answered = readings.iter().rev().find(|reading| reading.steps.is_some());

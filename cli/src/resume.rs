@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use fleet::plan::Plan;
-use learner::config::{LearnerSection, ScheduleKind};
+use run_file::learner::{LearnerSection, ScheduleKind};
 use version_store::VersionStore;
 use version_store::checkpoint::{Checkpoints, Error, Progress};
 
@@ -108,7 +108,7 @@ fn changed_schedule(learner: &LearnerSection, before: f64, after: f64, checkpoin
     if before == after || learner.schedule != ScheduleKind::Minutes {
         return None;
     }
-    let trainer = learner::trainer_settings(learner);
+    let trainer = run_file::learner::trainer_settings(learner);
     let rate = |minutes: f64| {
         let progress = (checkpoint.elapsed_seconds / (minutes * 60.0)).min(1.0);
         let rate = trainer.learning_rate_after(checkpoint.training_step, progress);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn another_length_of_a_run_is_printed_with_the_learning_rates_of_both() {
-        let architecture = learner::config::Config::default().settings().unwrap().architecture();
+        let architecture = run_file::learner::Config::default().settings().unwrap().architecture();
         let checkpoint = Progress { training_step: 5000, positions: 9, elapsed_seconds: 1800.0, architecture };
         let learner = LearnerSection { learning_rate: 4e-3, ..LearnerSection::default() };
         let line = |before, after| changed_schedule(&learner, before, after, &checkpoint);

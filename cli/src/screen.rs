@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use inference::categorical::{inverse_transform, transform};
-use learner::config::SUPPORT_MAX;
+use run_file::learner::SUPPORT_MAX;
 
 use crate::run_metrics::{Health, RunMetrics, device_lines, engines_line};
 

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use arena::config::GateKind;
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role, SessionStart};
-use learner::NetworkSize;
-use learner::libtorch::Cpu;
+use run_file::arena::GateKind;
+use run_file::learner::libtorch::Cpu;
 use service::Drain;
 use strength::ledger::{Ledger, Player};
+use training::NetworkSize;
 use version_store::VersionStore;
 
 use crate::core_division::CoreDivision;

@@ -11,18 +11,18 @@ use anyhow::{Context as _, anyhow, ensure};
 use bridge::EnvironmentSection;
 use bytes::Bytes;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
+use fleet::run_directory::RunDirectory;
 use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
 use network_cpu::KernelPreference;
 use proto::security::use_credentials;
+use run_file::RunFile;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
 use weights::{Manifest, WeightsVersion};
 
 use crate::{kept_versions, own_server, remote};
-use fleet::config::Fleet;
-use fleet::run_directory::RunDirectory;
 
 /// Maximum batch for evaluation in this process, where batches are small.
 const BATCH_MAX: usize = 64;
@@ -229,7 +229,7 @@ impl Trained {
         let board = options.game.iter().map(|game| format!("run.game={game}"));
         let sets = options.sets.iter().cloned().chain(board).collect();
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets };
-        let config: Fleet = sources.read(games::preset)?.load()?;
+        let config: RunFile = sources.read(games::preset)?.load()?;
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
@@ -284,13 +284,13 @@ pub(crate) mod tests {
     use std::path::Path;
 
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
+    use run_file::RunFile;
     use selfplay::SearchAlgorithm;
     use version_store::{Retention, VersionStore};
     use weights::{Architecture, Digest, HeadKind, Model};
 
     use super::*;
     use crate::eval;
-    use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
         let mut args = Args::newest(runs.to_owned(), run);
@@ -311,7 +311,7 @@ pub(crate) mod tests {
     fn begin_with(runs: &Path, game: &str) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
-        let mut config = Fleet::default();
+        let mut config = RunFile::default();
         config.run.game = game.to_owned();
         fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run

@@ -15,8 +15,9 @@ use replay::SeenLimits;
 use replay_server::defect::Planted;
 use replay_server::log::power_disk::{Burst, Faults, PowerDisk};
 use replay_server::log::{
-    DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
+    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
 };
+use run_file::replay::DamagedHead;
 
 /// Maximum number of operations of one input.
 const OPERATIONS_MAX: usize = 200;

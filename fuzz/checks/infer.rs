@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use game::{Game as _, Spec};
 use games::tic_tac_toe::TicTacToe;
 use half::{bf16, f16};
-use inference_server::config::{Config, Settings};
 use inference_server::open_inference::OpenInference;
 use network_cpu::{KernelPreference, KernelVariant};
 use prost::Message as _;
@@ -13,6 +12,7 @@ use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServi
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
 use proto::open_inference::v2::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use proto::open_inference::v2::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use run_file::inference::{Config, Settings};
 use service::{Drain, Readiness};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;

@@ -21,11 +21,11 @@ pub(crate) fn check(bytes: &[u8]) {
         Err(error) => return is_short(&error, bytes),
     };
     let settings = |checked: Result<_, ConfigError>| checked.map_err(|error| is_short(&error, bytes)).is_ok();
-    process(&layers, bytes, |config: &actor::Config| settings(config.settings().map(drop)));
-    process(&layers, bytes, |config: &arena::config::Config| settings(config.settings().map(drop)));
-    process(&layers, bytes, |config: &learner::config::Config| settings(config.settings().map(drop)));
-    process(&layers, bytes, |config: &replay_server::Config| settings(config.settings().map(drop)));
-    process(&layers, bytes, |config: &inference_server::Config| settings(config.settings().map(drop)));
+    process(&layers, bytes, |config: &run_file::actor::Config| settings(config.settings().map(drop)));
+    process(&layers, bytes, |config: &run_file::arena::Config| settings(config.settings().map(drop)));
+    process(&layers, bytes, |config: &run_file::learner::Config| settings(config.settings().map(drop)));
+    process(&layers, bytes, |config: &run_file::replay::Config| settings(config.settings().map(drop)));
+    process(&layers, bytes, |config: &run_file::inference::Config| settings(config.settings().map(drop)));
 }
 
 fn read(path: &Path) -> Result<Layers, ConfigError> {

@@ -10,9 +10,10 @@ use proto::replay::Suspect;
 use replay::SeenLimits;
 use replay_server::defect::Planted;
 use replay_server::log::{
-    DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber,
-    UnixMillis, Volume, VolumeFile, frame,
+    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber, UnixMillis, Volume,
+    VolumeFile, frame,
 };
+use run_file::replay::DamagedHead;
 
 /// Checks that any bytes open as a log or are rejected, that a log keeps every whole record exactly once, and that it
 /// accepts further records.

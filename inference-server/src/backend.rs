@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
+use run_file::inference::InferenceSection;
 use service::ConfigError;
-
-use crate::config::InferenceSection;
 
 /// Maximum batches for comparing engines if no batch size is configured.
 const MEASURED_BATCH_MAX: BatchMax = BatchMax { cpu: 1024, accelerator: 4096 };

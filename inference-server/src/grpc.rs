@@ -11,20 +11,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cached::Cached;
+use evaluate::{EvaluateStream, OpenStream};
 use futures::Stream;
 use futures::stream::FuturesUnordered;
 use proto::convert;
 use proto::inference::order::EvaluateOrder;
 use proto::inference::{SearchQuery, v1};
+use run_file::inference::Settings;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::Settings;
 use crate::engine::Handle;
 use crate::search::{INTERVAL_DEFAULT, Searches};
-use cached::Cached;
-use evaluate::{EvaluateStream, OpenStream};
 
 #[cfg(test)]
 mod tests;

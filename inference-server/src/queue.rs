@@ -7,7 +7,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::config::InferenceSection;
+use run_file::inference::InferenceSection;
+
 use crate::rejection::Rejection;
 
 /// The batching rules of a queue.

@@ -11,13 +11,13 @@ use proto::inference::v1::{Analysis, MoveAnalysis};
 use proto::inference::{Moves, SearchQuery};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+use run_file::inference::{InferenceSection, Settings};
 use selfplay::Analyst;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::config::{InferenceSection, Settings};
 use crate::engine::{Answer, EvalRequest, Handle};
 use crate::rejection::Rejection;
 

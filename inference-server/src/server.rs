@@ -11,13 +11,14 @@ use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Published, SubscriberSettings};
+use run_file::WeightsSource;
+use run_file::inference::{Config, Settings};
 use service::{Drain, Health, Readiness};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 use tonic::server::NamedService as _;
 use tonic::service::Routes;
 
-use crate::config::{Config, Settings, Source};
 use crate::engine::{Engine, Handle};
 use crate::grpc::InferenceService;
 use crate::load::Loader;
@@ -109,12 +110,12 @@ pub(crate) async fn start_on(
     let loader = Loader { backend, spec, threads, batch_max, versions, handle: handle.clone(), readiness };
     let bytes_max = settings.inference.weights_bytes_max;
     let following = match &settings.source {
-        Source::Learner(learner) => {
+        WeightsSource::Server(learner) => {
             let name = "inference-server".to_owned();
             let subscription = SubscriberSettings { endpoint: learner.clone(), name, size_limit_bytes: bytes_max };
             Some(tokio::spawn(Arc::new(loader).follow(subscription, drain.clone())))
         }
-        Source::File(path) => {
+        WeightsSource::File(path) => {
             let path = path.clone();
             let load = move || {
                 let (manifest, bytes) = version_store::read_file(&path, bytes_max)?;

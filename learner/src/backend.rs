@@ -7,7 +7,7 @@ use weights::Architecture;
 use crate::device::Device;
 use crate::trainer::Trainer;
 #[cfg(feature = "torch")]
-use learner::libtorch::Cpu;
+use run_file::learner::libtorch::Cpu;
 
 /// Device and precision for training.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn why_libtorch(settings: &TrainerSettings, device: Device, cpu: Cpu) -> Option<
     if device != Device::Cpu {
         return Some(format!("the device is {}", crate::device::device_name(device)));
     }
-    learner::libtorch::why_on_cpu(settings, cpu).map(|reason| reason.to_string())
+    run_file::learner::libtorch::why_on_cpu(settings, cpu).map(|reason| reason.to_string())
 }
 
 #[cfg(test)]

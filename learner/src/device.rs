@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use inference::TrainingPrecision;
 use network_torch::{DevicePreference, Purpose};
+use run_file::learner::libtorch::{Cpu, why_on_cpu};
+use run_file::learner::trainer_settings;
+use run_file::learner::{LearnerSection, Settings};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
 use training::{Examples, Precision, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
-
-use learner::config::{LearnerSection, Settings};
-use learner::libtorch::{Cpu, why_on_cpu};
-use learner::trainer_settings;
 
 use crate::backend::{Backend, Chosen};
 

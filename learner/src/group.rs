@@ -22,9 +22,9 @@ use anyhow::Context as _;
 use collective::nccl::{Clock, Nccl};
 use collective::{Collective, Error, Memory, Numbers};
 use crossbeam_channel::RecvTimeoutError;
-use learner::config::{CollectiveKind, Settings};
-use learner::trainer_settings;
 use proto::learners::{Candidate, Exchange, Peer, Question, Roster};
+use run_file::learner::trainer_settings;
+use run_file::learner::{CollectiveKind, Settings};
 use service::{ConfigError, Drain};
 use tokio::sync::mpsc;
 use training::TrainerSettings;
@@ -376,8 +376,8 @@ impl Group {
 
 #[cfg(all(test, feature = "torch"))]
 mod tests {
-    use learner::config::{CollectiveKind, Config};
     use proto::learners::Exchange;
+    use run_file::learner::{CollectiveKind, Config};
 
     use super::{engine, host_of};
     use crate::device::Device;

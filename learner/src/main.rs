@@ -27,7 +27,7 @@ mod writer;
 use only_cpu as device;
 
 fn main() -> std::process::ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == learner::device_trial::OPTION) {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == service::device_trial::OPTION) {
         return device::trial().print();
     }
     #[cfg(feature = "torch")]

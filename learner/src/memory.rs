@@ -1,6 +1,6 @@
 //! The memory of training: computed before the first step, and compared with the memory of the machine.
 
-use learner::config::LearnerSection;
+use run_file::learner::LearnerSection;
 use training::Memory;
 
 /// Compares the memory of training steps with the memory of the machine, in bytes; an unknown machine is not

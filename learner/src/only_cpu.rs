@@ -1,10 +1,10 @@
 //! The device of a program built without libtorch, which is the CPU.
 
 use inference::TrainingPrecision;
-use learner::config::{LearnerSection, Settings};
-use learner::device_trial::{Choice, DeviceTrial, Libtorch};
-use learner::libtorch::{self, Cpu, Reason};
+use run_file::learner::libtorch::{self, Cpu, Reason};
+use run_file::learner::{LearnerSection, Settings};
 use service::ConfigError;
+use service::device_trial::{Choice, DeviceTrial, Libtorch};
 use service::devices::CPU;
 use training::Precision;
 use weights::Architecture;
@@ -68,7 +68,7 @@ pub(crate) fn trial() -> DeviceTrial {
 #[cfg(test)]
 mod tests {
     use inference::{DevicePreference, TrainingKernel};
-    use learner::config::Config;
+    use run_file::learner::Config;
     use weights::Model;
 
     use super::*;

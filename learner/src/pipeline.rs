@@ -18,8 +18,12 @@ use proto::replay::{
 use proto::servers::{Server, Servers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use run_file::learner::Settings;
 use service::trace::{self, Span};
+use targets::{Built, Rejected, Smoothing, Targets};
 use tokio::sync::mpsc;
+use training::Examples;
+use weights::Model;
 
 use crate::held_out::Split;
 use crate::metrics;
@@ -27,10 +31,6 @@ use crate::priorities::{self, Item, Priorities};
 use crate::target_range::TargetRange;
 use crate::training::Prepared;
 use crate::turns::Turns;
-use learner::config::Settings;
-use targets::{Built, Rejected, Smoothing, Targets};
-use training::Examples;
-use weights::Model;
 
 /// Capacity of the queue of prepared batches from each preparing thread.
 const PREPARED_MAX: usize = 2;

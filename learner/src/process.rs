@@ -11,14 +11,15 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use game::Game;
 use games::{AnyGame, GameKind};
-use learner::config::{Config, LearnerSection, Settings};
-use learner::{NetworkSize, trainer_settings};
 use proto::learners::{Exchange, LearnersService};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::servers::{Endpoints, Servers};
 use proto::weights::{Publisher, WeightsService};
+use run_file::learner::trainer_settings;
+use run_file::learner::{Config, LearnerSection, Settings};
 use service::directory::DirectoryError;
+use training::NetworkSize;
 use training::checkpoint::{Files, State};
 use training::{MomentFormat, TrainerSettings, growth};
 use version_store::checkpoint::{Checkpoint, Checkpoints};
@@ -314,7 +315,7 @@ fn grown(
 
 #[cfg(test)]
 mod tests {
-    use learner::config::NetworkSection;
+    use run_file::learner::NetworkSection;
     use version_store::checkpoint::Progress;
 
     use super::*;

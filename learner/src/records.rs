@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use event_file::{EventFile, Summary};
 use games::GameKind;
+use run_file::learner::Settings;
 use serde_json::{Value, json};
 use training::{Layout, Losses, ModelLayers, checkpoint};
 use weights::Architecture;
 
 use crate::validation::Measures;
-use learner::config::Settings;
 
 /// The event file of one thread. Failed writes are logged once for a series, and never stop the training.
 #[derive(Debug)]
@@ -150,5 +150,5 @@ pub(crate) fn validation(measures: &Measures) -> Summary {
 
 /// Returns the layers of the trained network, including heads for training only.
 pub(crate) fn layers(settings: &Settings, architecture: &Architecture) -> Result<ModelLayers, training::Error> {
-    learner::trainer_settings(&settings.learner).layers(architecture)
+    run_file::learner::trainer_settings(&settings.learner).layers(architecture)
 }

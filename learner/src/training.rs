@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use learner::config::{LearnerSection, Settings};
+use run_file::learner::{LearnerSection, Settings};
 use service::Health;
 use service::trace::{self, Span};
 use training::{Contents, Examples, Laps, Losses, StepTimes, Trained};

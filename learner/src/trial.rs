@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use learner::device_trial::{Choice, DeviceTrial, Libtorch};
 use network_torch::{Device, DevicePreference, Error, Purpose, choose_device, device_name, devices};
+use service::device_trial::{Choice, DeviceTrial, Libtorch};
 
 /// Tries every device of this machine.
 pub(crate) fn trial() -> DeviceTrial {

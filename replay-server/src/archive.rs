@@ -25,9 +25,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use folder::{DiskFolder, Folder};
+use run_file::replay::archive_url;
 use service::Drain;
 pub use store::{Objects, Store, StoreError};
-use url::Url;
 
 use crate::defect::{Defect, Planted};
 use crate::log::SegmentNumber;
@@ -157,30 +157,15 @@ impl Archive {
     pub fn open(url: &str, env: impl Iterator<Item = (String, String)>, folder: &Path) -> Result<Self, ArchiveError> {
         let shown = if url.contains('@') { "the address" } else { url };
         let address = |reason: String| ArchiveError::Address { url: shown.to_owned(), reason };
-        let parsed = Self::address(url).map_err(address)?;
+        let parsed = archive_url(url).map_err(address)?;
+        if parsed.scheme() == "s3" && cfg!(not(feature = "s3")) {
+            let reason = "this build lacks s3 support; build the replay server with `--features s3`";
+            return Err(address(reason.to_owned()));
+        }
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
         // The keys of `RandomState` come from the system's entropy.
         let fresh_id = RandomState::new().hash_one(std::process::id());
         Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id, Planted::default()))
-    }
-
-    /// Parses the address of a store that [`open`](Self::open) supports.
-    ///
-    /// # Errors
-    /// A human-readable reason why the address is invalid or unsupported.
-    pub fn address(url: &str) -> Result<Url, String> {
-        let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
-        // The address is logged.
-        if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("put credentials in environment variables, not in the address".to_owned());
-        }
-        match parsed.scheme() {
-            "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
-            "file" => Err("a directory has no host; expected file:///DIRECTORY".to_owned()),
-            "s3" if cfg!(feature = "s3") => Ok(parsed),
-            "s3" => Err("this build lacks s3 support; build the replay server with `--features s3`".to_owned()),
-            other => Err(format!("unknown scheme {other}; expected file or s3")),
-        }
     }
 }
 

@@ -19,13 +19,13 @@ use proto::replay::{
 };
 use proto::security::Caller;
 use replay::ItemKey;
+use run_file::replay::{MAIN, Settings, TableIndex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::clients::Clients;
-use crate::config::{MAIN, Settings, TableIndex};
 use crate::insert_stream::{draining, exhausted};
 use crate::leases::Actors;
 use crate::log::{EncodedTrajectory, UnixMillis};

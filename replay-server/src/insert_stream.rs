@@ -13,10 +13,10 @@ use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, InsertWait, Origin, v1};
 use proto::security::Caller;
+use run_file::replay::Settings;
 use service::trace::{self, Kind, Span};
 use tonic::Status;
 
-use crate::config::Settings;
 use crate::leases::{Actors, Lease, MISSED_MAX};
 use crate::log::{EncodedTrajectory, UnixMillis};
 use crate::metrics;

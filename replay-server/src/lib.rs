@@ -11,7 +11,6 @@
 
 pub mod archive;
 mod clients;
-pub mod config;
 pub mod defect;
 mod disk;
 pub mod grpc;
@@ -30,20 +29,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use futures::future::BoxFuture;
-use proto::replay::v1::replay_server::ReplayServer;
-use proto::security::Security;
-use service::{Drain, Health};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle as Task;
-use tonic::service::Routes;
-
 use archive::{Archive, ArchiveError};
-pub use config::{ArchiveSettings, Config, Settings};
+use futures::future::BoxFuture;
 use grpc::ReplayService;
 use insert_stream::INSERT_CREDIT;
 use leases::Actors;
+use proto::replay::v1::replay_server::ReplayServer;
+use proto::security::Security;
+use run_file::replay::{ArchiveSettings, Config, Settings};
+use service::{Drain, Health};
 use table_service::{Command, Handle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle as Task;
+use tonic::service::Routes;
 
 /// Interval at which metrics are published and waiting samplers receive the reason for the wait.
 const TICK: Duration = Duration::from_millis(250);

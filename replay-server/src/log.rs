@@ -25,7 +25,7 @@ use experience::TrajectoryId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use replay::{SeenIds, SeenLimits};
-use serde::{Deserialize, Serialize};
+use run_file::replay::DamagedHead;
 
 use crate::defect::{Defect, Planted};
 pub use fields::UnreadableRecord;
@@ -56,17 +56,6 @@ pub struct LogSettings {
     pub damaged_head: DamagedHead,
     /// A defect planted by a simulation.
     pub planted: Planted,
-}
-
-/// The reaction to a log without a readable head: the ids seen, quarantines of actors and changed settings are lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DamagedHead {
-    /// The log is not opened, so that it can be restored from a copy.
-    #[default]
-    Refuse,
-    /// The log is opened with the content of the records alone.
-    Accept,
 }
 
 /// Number of a segment, counted from one.

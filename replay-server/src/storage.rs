@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::Suspect;
 use replay::{Retention, SeenIds, SeenLimits, TableTotals};
+use run_file::replay::{LiveTable, NamedTable, Settings, TableIndex};
 
-use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
 use crate::defect::{Defect, Planted};
 use crate::log::{
     EncodedTrajectory, Head, Log, LogSettings, OpenError, OperatorRecord, Recovered, Repair, UnixMillis, Volume,

@@ -21,9 +21,9 @@ use proto::replay::{Located, ServerStats};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use replay::{RateLimiterCounts, SeenIds};
+use run_file::replay::{Settings, TableIndex};
 use tokio::sync::mpsc;
 
-use crate::config::{Settings, TableIndex};
 use crate::defect::{Defect, Planted};
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::log::{OperatorRecord, SegmentNumber};

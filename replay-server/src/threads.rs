@@ -6,9 +6,9 @@ use std::thread::JoinHandle as Thread;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use run_file::replay::Settings;
 use service::Health;
 
-use crate::config::Settings;
 use crate::log::committer::LogEvent;
 use crate::log::{self, Disk, Log, Volume, committer};
 use crate::storage::{self, Startup};

@@ -2,8 +2,10 @@
 
 use std::io;
 
-use crate::config::Settings;
-use crate::log::{DamagedHead, Disk, Log, LogSettings, OpenError, Recovered, Repair, Volume, VolumeFile};
+use run_file::replay::DamagedHead;
+use run_file::replay::Settings;
+
+use crate::log::{Disk, Log, LogSettings, OpenError, Recovered, Repair, Volume, VolumeFile};
 use crate::storage::{Startup, decode, log_settings};
 
 /// The content and damage of a log.

@@ -16,6 +16,11 @@ use crate::{tidy, workspace};
 /// that it may use from that crate. Tests may use more names, because they play games.
 const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
+/// The only programs that other packages may depend on, each with these packages: they run a server in their own
+/// process. Packages below `tests/` may depend on any program.
+const EMBEDDED_PROGRAMS: [(&str, &[&str]); 2] =
+    [("replay-server", &["cli", "bench"]), ("inference-server", &["bench"])];
+
 /// Contents of the tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -52,8 +57,28 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
     let metadata = workspace::metadata(root)?;
     let mut found = table.violations(&metadata.workspace_packages());
     let sources = tidy::sources(root)?;
+    found.extend(used_programs(&metadata.workspace_packages()));
     found.extend(rust::files(&sources).iter().filter(|file| !file.is_test).flat_map(outside_vocabulary));
     Ok(found)
+}
+
+/// Returns one sentence for each dependency on a program that [`EMBEDDED_PROGRAMS`] does not name.
+fn used_programs(members: &[&Package]) -> Vec<String> {
+    let is_program = |name: &str| {
+        members.iter().any(|member| member.name == name && member.targets.iter().any(cargo_metadata::Target::is_bin))
+    };
+    let is_embedded = |user: &str, program: &str| {
+        EMBEDDED_PROGRAMS.iter().any(|(embedded, users)| *embedded == program && users.contains(&user))
+    };
+    let mut found = Vec::new();
+    for member in
+        members.iter().filter(|member| !member.manifest_path.components().any(|part| part.as_str() == "tests"))
+    {
+        let used = member.dependencies.iter().filter(|used| used.path.is_some() && is_program(&used.name));
+        let others = used.filter(|used| !is_embedded(&member.name, &used.name));
+        found.extend(others.map(|used| format!("`{}` may not depend on the program `{}`", member.name, used.name)));
+    }
+    found
 }
 
 /// Returns one sentence for each name that a file uses beyond the vocabulary.
@@ -198,7 +223,7 @@ mod tests {
     use cargo_metadata::Package;
     use serde_json::{Value, json};
 
-    use super::{Table, outside_vocabulary, violations};
+    use super::{Table, outside_vocabulary, used_programs, violations};
     use crate::tidy::{Source, rust};
     use crate::workspace;
 
@@ -287,6 +312,27 @@ mod tests {
         let members = [member("actor", &[]), member("search", &[]), member("network", &[])];
         let text = Table::parse(TABLES).unwrap().violations(&members.iter().collect::<Vec<_>>()).join("\n");
         assert_eq!(text, "`game` has a row but does not exist; remove the row or mark it (planned)");
+    }
+
+    #[test]
+    fn nothing_depends_on_a_program_but_tests_and_those_that_embed_a_server() {
+        let program = |name: &str| {
+            let mut package = member(name, &[]);
+            let target = json!({ "name": name, "kind": ["bin"], "crate_types": ["bin"], "src_path": "/here/main.rs" });
+            package.targets.push(serde_json::from_value(target).unwrap());
+            package
+        };
+        let used = |user: &Package, name: &str| used_programs(&[user, &program(name)]).join("\n");
+        let uses = |name: &str, used: &str| {
+            let mut user = member(name, &["game"]);
+            user.dependencies[0].name = used.to_owned();
+            user
+        };
+        assert_eq!(used(&uses("fleet", "actor"), "actor"), "`fleet` may not depend on the program `actor`");
+        assert_eq!(used(&uses("cli", "replay-server"), "replay-server"), "");
+        let mut system_tests = uses("system", "actor");
+        system_tests.manifest_path = "/here/tests/Cargo.toml".into();
+        assert_eq!(used(&system_tests, "actor"), "");
     }
 
     #[test]

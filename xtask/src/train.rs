@@ -156,8 +156,7 @@ fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
         halves.is_some_and(|halves| package == "learner" || halves.use_a_gpu() && EVALUATING.contains(&package))
     };
     let linked = programs.iter().filter(|(package, _)| uses(package)).map(|(package, _)| format!("{package}/torch"));
-    let server = programs.contains(&INFERENCE_SERVER).then(|| format!("{}/server", INFERENCE_SERVER.0));
-    linked.chain(server).collect::<Vec<_>>().join(",")
+    linked.collect::<Vec<_>>().join(",")
 }
 
 /// Adds the directory of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
@@ -199,10 +198,10 @@ mod tests {
     #[test]
     fn every_program_that_evaluates_is_linked_with_libtorch_where_the_cuda_half_is_used() {
         let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
-        let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch,inference-server/server";
+        let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch";
         assert_eq!(features(&all, Some(Halves::CpuAndCuda)), cuda);
         assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
-        let cpu = if cfg!(target_os = "macos") { cuda } else { "learner/torch,inference-server/server" };
+        let cpu = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
         assert_eq!(features(&all, Some(Halves::Cpu)), cpu);
         assert_eq!(features(&[LEARNER], Some(Halves::Cpu)), "learner/torch");
     }
@@ -210,8 +209,6 @@ mod tests {
     #[test]
     fn without_libtorch_no_program_is_linked_with_it() {
         assert_eq!(features(&PROGRAMS, None), "");
-        let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
-        assert_eq!(features(&all, None), "inference-server/server");
     }
 
     #[test]

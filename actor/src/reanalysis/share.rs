@@ -1,7 +1,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use run_file::actor::Settings;
 use tokio::sync::Notify;
+
+/// Searches per slot that reanalysis catches up after a time without anything to search.
+const CREDIT_SEARCHES: u64 = 2;
 
 /// Time after which a waiting thread checks again, even without a notification.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,6 +27,13 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// Returns the division of an actor's settings for this number of reanalysis threads.
+    pub(crate) fn of(settings: &Settings, threads: usize) -> Self {
+        let searches = settings.reanalysis_searches();
+        let slots = (threads * searches.games) as u64;
+        Self::new(settings.reanalysis.share, CREDIT_SEARCHES * slots * u64::from(searches.full_simulations))
+    }
+
     /// Creates a division with `share` of the simulations, below 1, for reanalysis. It catches up at most
     /// `credit_max` simulations after a time without anything to search.
     pub(crate) fn new(share: f64, credit_max: u64) -> Self {

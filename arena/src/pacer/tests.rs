@@ -7,10 +7,10 @@ use evaluator_doubles::Uniform;
 use game::{Game, ObservationShape};
 use games::{ConnectFour, GameKind};
 use inference::Evaluator;
+use run_file::arena::Config;
 use weights::{Architecture, Digest, Manifest};
 
 use super::*;
-use crate::config::Config;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 

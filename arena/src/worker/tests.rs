@@ -13,6 +13,7 @@ use game::{Game, ObservationShape};
 use games::{GameKind, TicTacToe};
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
 use proto::weights::Published;
+use run_file::arena::{ArenaSection, Config, GateKind};
 use service::config::RunSection;
 use strength::ledger::{Ledger, Player, Rated, Tally};
 use strength::rating::ELO_PER_UNIT;
@@ -20,7 +21,6 @@ use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::{Current, Worker, information};
-use crate::config::{ArenaSection, Config, GateKind};
 use crate::pacer::Environment;
 use crate::past_versions::{Limits, PastVersions};
 

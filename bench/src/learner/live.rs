@@ -173,7 +173,7 @@ pub(super) mod tests {
     use crate::training_run::tests::{learner, usage};
 
     /// Returns ten seconds in which a learner trained on 102,400 positions, waited for one second and copied for one.
-    pub(in super::super) fn measured(sets: impl FnOnce(&mut fleet::config::Fleet)) -> Measured {
+    pub(in super::super) fn measured(sets: impl FnOnce(&mut run_file::RunFile)) -> Measured {
         let text = |scale: u32| {
             [
                 ("positions_total", 102_400),
@@ -190,7 +190,7 @@ pub(super) mod tests {
             Reading { usage: Some(usage(&[(1, "prepare-0", 1.0), (2, "prepare-1", 1.0)])), ..learner(&text(1)) };
         let end = Reading { usage: Some(usage(&[(1, "prepare-0", 2.0), (2, "prepare-1", 3.0)])), ..learner(&text(2)) };
         let window = Window { seconds: 10.0, begin: vec![begin], end: vec![end] };
-        let mut config = fleet::config::Fleet::default();
+        let mut config = run_file::RunFile::default();
         sets(&mut config);
         Measured { config, actors: 1, window, accelerators: Vec::new() }
     }
@@ -222,7 +222,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sets = run(&args, case, folder.path()).sets;
         let sources = service::config::Sources { file: None, env: std::iter::empty(), sets };
-        let config: fleet::config::Fleet = sources.read(games::preset).unwrap().load().unwrap();
+        let config: run_file::RunFile = sources.read(games::preset).unwrap().load().unwrap();
         assert_eq!((config.learner.prepare_threads, config.learner.batch_size), (2, 32));
         config.check_settings().unwrap();
     }

@@ -6,10 +6,10 @@
 
 use anyhow::{Context, ensure};
 use inference::TrainingPrecision;
-use learner::config::Config;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use run_file::learner::Config;
 use training::{Decay, Examples, Observations, Precision, Trainer as _, TrainerSettings, UnrolledBatch};
 use training_cpu::Trainer;
 use weights::{Architecture, Model};
@@ -131,7 +131,7 @@ fn add_in_this_process(
         micro_batch,
         warm_up_steps: 0,
         decay: Decay::Constant,
-        ..learner::trainer_settings(&config.learner)
+        ..run_file::learner::trainer_settings(&config.learner)
     };
     let checked = config.settings()?;
     let architecture = checked.network.architecture_of(&checked.game.rules());

@@ -109,10 +109,11 @@ fn placed(window: &Window) -> [Placed; 11] {
 
 #[cfg(test)]
 mod tests {
+    use run_file::RunFile;
+
     use super::*;
     use crate::report::Unit;
     use crate::training_run::tests::{actor, learner};
-    use fleet::config::Fleet as Config;
 
     /// Returns ten seconds of a run in which the learner reports tensors on one device, and self-play on another.
     fn window(trained: &str, played: &str) -> Window {
@@ -173,7 +174,7 @@ mod tests {
         for set in ON_THE_CPU {
             let (_, key) = set.split_once('.').unwrap();
             let (key, _) = key.split_once('=').unwrap();
-            let section = toml::to_string(&Config::default()).unwrap();
+            let section = toml::to_string(&RunFile::default()).unwrap();
             assert!(section.contains(&format!("\n{key} = ")), "{set}");
         }
     }

@@ -1,7 +1,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use replay_server::{Config, Running};
+use replay_server::Running;
+use run_file::replay::Config;
 use service::Drain;
 use service::config::Sources;
 use tokio::net::TcpListener;

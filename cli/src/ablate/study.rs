@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-use fleet::config::Fleet as Config;
 use fleet::plan;
 use games::GameKind;
-use learner::config::ScheduleKind;
+use run_file::RunFile;
+use run_file::learner::ScheduleKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use service::ConfigError;
@@ -154,11 +154,11 @@ impl Study {
 
     /// Checks that the run accepts the base, both sides of every switch, and every combination in the design. Returns
     /// the configuration of the base.
-    fn check_runs(&self) -> anyhow::Result<Config> {
+    fn check_runs(&self) -> anyhow::Result<RunFile> {
         let refused = |key: String, error: &anyhow::Error| {
             ConfigError::invalid(key, format!("is refused: {}", service::chain(error)))
         };
-        let checked = |values: &Values| -> anyhow::Result<Config> {
+        let checked = |values: &Values| -> anyhow::Result<RunFile> {
             let config = self.base.checked(values, self.budget, self.budget.full())?;
             if self.kind == Kind::Screen { check_clock(self.budget, &config).map(|()| config) } else { Ok(config) }
         };
@@ -225,12 +225,12 @@ impl Study {
 }
 
 /// Checks that nothing in a screen run depends on the clock, which the parallel run and the machine affect.
-fn check_clock(budget: Budget, config: &Config) -> anyhow::Result<()> {
+fn check_clock(budget: Budget, config: &RunFile) -> anyhow::Result<()> {
     let must = |is_met: bool, key: &str, reason: &str| match is_met {
         true => Ok(()),
         false => Err(ConfigError::invalid(key, format!("{reason} in a screen, which must not depend on the clock"))),
     };
-    let Config { learner, selfplay, .. } = config;
+    let RunFile { learner, selfplay, .. } = config;
     must(matches!(budget, Budget::Positions { .. }), "budget.positions", "must be set, with budget.minutes_max,")?;
     must(learner.schedule == ScheduleKind::Positions, "learner.schedule", "must be set to positions")?;
     must(selfplay.full_simulations_max == 0, "selfplay.full_simulations_max", "must be set to 0")?;

@@ -1,14 +1,14 @@
 //! Judges the facts of a machine: fine, worth a note, or a fault that would stop a run.
 
 use fleet::Role;
-use fleet::config::Fleet as Config;
 use fleet::feasibility::{self, Obstacle, Programs};
 use fleet::run_directory::Inference;
 use inference::DevicePreference;
-use learner::device_trial::DeviceTrial;
-use learner::libtorch::{Reason, why};
 use network_cpu::KernelVariant;
+use run_file::RunFile;
+use run_file::learner::libtorch::{Reason, why};
 use serde::Serialize;
+use service::device_trial::DeviceTrial;
 use service::devices::CPU;
 use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
 
@@ -244,7 +244,7 @@ fn obstacles(facts: &Facts, run: &Run) -> Vec<Finding> {
 }
 
 /// Returns a finding if the CPU learner needs libtorch or trains slower without it.
-fn lacks_libtorch(facts: &Facts, config: &Config) -> Option<Finding> {
+fn lacks_libtorch(facts: &Facts, config: &RunFile) -> Option<Finding> {
     const REMEDY: &str = "build the learner with libtorch: cargo xtask train";
     if facts.with_libtorch.contains(&Role::Learner) || config.learner.device.is_accelerator() {
         return None;

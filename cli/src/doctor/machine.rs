@@ -6,15 +6,15 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use fleet::config::Fleet as Config;
 use fleet::feasibility::Programs;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::Inference;
 use fleet::trial::{TIME_LIMIT, try_devices};
 use fleet::{Rating, Role};
-use learner::device_trial::DeviceTrial;
-use learner::libtorch::Cpu;
 use network_cpu::KernelVariant;
+use run_file::RunFile;
+use run_file::learner::libtorch::Cpu;
+use service::device_trial::DeviceTrial;
 use service::directory::{Room, room, writable};
 use service::gpus::{Gpu, gpus};
 use service::net::reserve_wanted;
@@ -54,7 +54,7 @@ pub(super) struct Facts {
 /// The parts of a [`Plan`] that the findings use.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    pub(super) config: Config,
+    pub(super) config: RunFile,
     pub(super) inference: Inference,
     pub(super) actors: usize,
     /// The process that is training the run now.

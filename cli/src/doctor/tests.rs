@@ -10,9 +10,9 @@ use std::time::Duration;
 use fleet::Role;
 use fleet::run_directory::Inference;
 use inference::{DevicePreference, TrainingKernel};
-use learner::device_trial::{Choice, DeviceTrial, Libtorch};
-use learner::libtorch::{Cpu, Path};
 use network_cpu::KernelVariant;
+use run_file::learner::libtorch::{Cpu, Path};
+use service::device_trial::{Choice, DeviceTrial, Libtorch};
 use service::directory::Room;
 use service::gpus::{ComputeCapability, Gpu};
 

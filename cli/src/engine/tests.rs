@@ -10,13 +10,13 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use evaluator_doubles::RulesModel;
-use fleet::config::Fleet;
 use games::{GameKind, Hex};
 use inference::{Evaluator, Hashing};
 use protocols::{
     BoardGame, Color, Engine, Error, GoRules, HandicapBonus, Host, Move, Restriction, RestrictionKind, Rules, Search,
     Setup, Size, Stone,
 };
+use run_file::RunFile;
 use selfplay::SearchSettings;
 use service::Drain;
 use weights::HeadKind;
@@ -125,7 +125,7 @@ fn a_search_changes_no_position_and_lists_every_legal_move_with_its_best_play() 
 #[test]
 fn networks_of_muzero_and_games_that_protocols_do_not_name_are_refused() {
     let refusal = |name: &str, networks: Networks| {
-        let Fleet { run, environment, .. } = Fleet::default();
+        let RunFile { run, environment, .. } = RunFile::default();
         let (game, search) = (name.parse().unwrap(), SearchSettings::default());
         let trained = Trained { game, run, environment, search, discount: 1.0, networks, weights: None };
         format!("{:#}", NetworkEngine::of_trained("test", trained, settings(&Drain::new())).err().unwrap())

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use experience::TrajectoryId;
 use proto::replay::{Inspector, ListQuery};
 use replay_server::archive::{Archive, Copied};
-use replay_server::{Config, Settings};
+use run_file::replay::{Config, Settings};
 use service::config::Sources;
 
 use super::source::{RunArgs, serve};

@@ -2,15 +2,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
+use fleet::run_directory::load_run;
+use fleet::run_directory::{RunDirectory, archive_of_board, archive_of_replay_server};
 use proto::replay::Inspector;
-use replay_server::{Config, Running, Settings};
+use replay_server::Running;
+use run_file::replay::{Config, Settings};
 use service::Drain;
 use service::directory::DirectoryError;
 use tokio::net::TcpListener;
 
 use crate::client_security::{LiveServer, reach_run};
-use fleet::config::load_run;
-use fleet::run_directory::{RunDirectory, archive_of_board, archive_of_replay_server};
 
 /// Arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]

@@ -8,7 +8,8 @@ use game::{Action, Outcome, Player};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use proto::replay::{Writer, WriterSettings};
-use replay_server::{Config, Running};
+use replay_server::Running;
+use run_file::replay::Config;
 use service::Drain;
 use tokio::net::TcpListener;
 

@@ -9,7 +9,7 @@ use crate::run_metrics::Health;
 fn begin(runs: &Path) -> RunDirectory {
     let run = RunDirectory::new(runs, "first").unwrap();
     run.create().unwrap();
-    let mut config = Fleet::default();
+    let mut config = RunFile::default();
     (config.run.game, config.run.seed) = ("hex-5".to_owned(), 7);
     config.learner.schedule_minutes = 40.0;
     fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
@@ -18,7 +18,7 @@ fn begin(runs: &Path) -> RunDirectory {
 
 /// Records metrics of ten minutes in which the loss falls to one.
 fn train(run: &RunDirectory) {
-    let mut record = Record::open(run, &fleet::config::Fleet::default()).unwrap();
+    let mut record = Record::open(run, &RunFile::default()).unwrap();
     for minute in 0..=10 {
         let loss_total = Some(2.0 - f64::from(minute) / 10.0);
         let elapsed_seconds = f64::from(60 * minute);
@@ -250,7 +250,7 @@ fn what_a_run_lost_or_did_not_learn_has_rows_and_a_sound_run_has_none() {
 fn the_fault_of_the_last_reading_counts_though_the_learner_answered_earlier() {
     let runs = tempfile::tempdir().unwrap();
     let run = begin(runs.path());
-    let mut record = Record::open(&run, &fleet::config::Fleet::default()).unwrap();
+    let mut record = Record::open(&run, &RunFile::default()).unwrap();
     for reading in [RunMetrics { steps: Some(7.0), ..RunMetrics::default() }, faulty()] {
         record.append(&reading).unwrap();
     }

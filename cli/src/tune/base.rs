@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use fleet::Algorithm;
-use fleet::config::Fleet as Config;
 use fleet::plan::{self, Args};
 use fleet::run_directory::Inference;
+use run_file::RunFile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use service::ConfigError;
@@ -105,7 +105,7 @@ impl Base {
     ///
     /// # Errors
     /// The run refuses the values, or would train too late.
-    pub(crate) fn checked(&self, values: &Values, budget: Budget, compared: f64) -> anyhow::Result<Config> {
+    pub(crate) fn checked(&self, values: &Values, budget: Budget, compared: f64) -> anyhow::Result<RunFile> {
         let config = plan::check_new(&self.arguments(values), iter::empty())?;
         let min_items = config.replay.main.min_items;
         if matches!(budget, Budget::Positions { .. }) && compared < min_items as f64 {

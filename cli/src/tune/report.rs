@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
+use fleet::run_directory::load_run;
+use run_file::RunFile;
 use service::config::RunSection;
 use service::directory::replace;
 
@@ -66,7 +67,7 @@ fn csv(study: &Study, history: &History) -> String {
 
 /// Returns the configuration of a trial as a run file for further runs.
 fn run_file(study: &Study, trial: &Trial, objective: f64, run: &RunDirectory) -> anyhow::Result<String> {
-    let mut config: Fleet = load_run(run)?;
+    let mut config: RunFile = load_run(run)?;
     config.run.directory = RunSection::default().directory;
     let Study { name, budget, objective: Objective { metric, .. }, .. } = study;
     let (number, reached) = (trial.number, number4(objective));
@@ -204,8 +205,8 @@ mod tests {
             ..folder.study.base.arguments(&Values::new())
         };
         let config = plan::check_new(&options, std::iter::empty()).unwrap();
-        let trial = load_run::<Fleet>(&folder.run(7)).unwrap();
-        let same = |config: &Fleet| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();
+        let trial = load_run::<RunFile>(&folder.run(7)).unwrap();
+        let same = |config: &RunFile| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();
         assert_eq!(same(&config), same(&trial));
         assert_eq!(config.run.game, "tic_tac_toe");
         assert!(folder.text("best.toml").starts_with("# Trial 7 of study reported: elo/current 0.9 with"));

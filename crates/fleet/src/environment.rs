@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use bridge::{EnvironmentSection, Trial};
-use learner::config::NetworkSection;
+use run_file::RunFile;
+use run_file::learner::NetworkSection;
 use service::config::Sources;
-
-use crate::config::Fleet;
 
 /// Channels and blocks of residual networks for observations in planes.
 const PLANES_NETWORK: (usize, usize) = (64, 2);
@@ -17,7 +16,7 @@ const PLANES_NETWORK: (usize, usize) = (64, 2);
 ///
 /// # Errors
 /// The environment cannot be run or fails in the first episode, or a key is out of range.
-pub fn describe(config: &mut Fleet) -> anyhow::Result<Option<Trial>> {
+pub fn describe(config: &mut RunFile) -> anyhow::Result<Option<Trial>> {
     if !games::is_outside(&config.run.game) || config.environment.is_described() {
         return Ok(None);
     }
@@ -50,9 +49,9 @@ fn is_vector(environment: &EnvironmentSection) -> bool {
 }
 
 /// Returns true if the network has the shape of the preset.
-fn is_of_preset(config: &Fleet) -> anyhow::Result<bool> {
+fn is_of_preset(config: &RunFile) -> anyhow::Result<bool> {
     let sets = vec![format!("run.game={}", config.run.game)];
-    let preset: Fleet = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
+    let preset: RunFile = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
     let shape = |network: &NetworkSection| (network.channels, network.blocks);
     Ok(shape(&config.network) == shape(&preset.network))
 }

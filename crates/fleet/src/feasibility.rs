@@ -9,14 +9,15 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use arena::config::GateKind;
 use evaluators::{BatchMax, Calibration, Settings, Threads};
 use game::Game as _;
-use learner::libtorch::{Cpu, Reason, why};
+use run_file::RunFile;
+use run_file::actor::Kernel;
+use run_file::arena::GateKind;
+use run_file::learner::libtorch::{Cpu, Reason, why};
 use service::ConfigError;
 
 use crate::Role;
-use crate::config::Fleet;
 use crate::programs::beside_this_binary;
 use crate::run_directory::Inference;
 
@@ -95,7 +96,7 @@ fn links_libtorch(program: &Path) -> bool {
 ///
 /// # Errors
 /// [`Infeasible`] lists every obstacle; [`ConfigError`] names a key that is out of range.
-pub fn check(config: &Fleet, inference: Inference, programs: &Programs) -> anyhow::Result<()> {
+pub fn check(config: &RunFile, inference: Inference, programs: &Programs) -> anyhow::Result<()> {
     let found = obstacles(config, inference, programs)?;
     if found.is_empty() { Ok(()) } else { Err(Infeasible(found).into()) }
 }
@@ -104,13 +105,13 @@ pub fn check(config: &Fleet, inference: Inference, programs: &Programs) -> anyho
 ///
 /// # Errors
 /// A key is out of range by itself; the error names it.
-pub fn obstacles(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
+pub fn obstacles(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let settings = of_settings(config, inference)?.into_iter().map(Obstacle::Settings);
     Ok(settings.chain(of_engines(config, inference, programs)?).collect())
 }
 
 /// Returns an error for each key that prevents training on any machine.
-fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>, ConfigError> {
+fn of_settings(config: &RunFile, inference: Inference) -> Result<Vec<ConfigError>, ConfigError> {
     let (learner, replay) = (config.learner_settings()?, config.replay_settings()?);
     let mut found = Vec::new();
     let mut refuse = |key: &str, reason: String| found.push(ConfigError::invalid(key, reason));
@@ -165,7 +166,7 @@ fn of_settings(config: &Fleet, inference: Inference) -> Result<Vec<ConfigError>,
 }
 
 /// Returns an obstacle for each engine that the programs lack.
-fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
+fn of_engines(config: &RunFile, inference: Inference, programs: &Programs) -> Result<Vec<Obstacle>, ConfigError> {
     let learner = config.learner_settings()?;
     let architecture = learner.architecture();
     let of_boards = || learner.boards.iter().map(|board| &board.architecture);
@@ -177,7 +178,7 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
         found.push(Obstacle::Engine(Role::Learner, ConfigError::invalid(key, reason)));
     }
     let is_served = inference == Inference::Remote || !config.actor.inference.is_empty();
-    let evaluates = config.actor.kernel != actor::Kernel::Simulated;
+    let evaluates = config.actor.kernel != Kernel::Simulated;
     let roles = [
         (Role::Actor, evaluates && (!is_served || config.actor.inference_fallback)),
         (Role::Inference, evaluates && inference == Inference::Remote),
@@ -209,13 +210,13 @@ fn of_engines(config: &Fleet, inference: Inference, programs: &Programs) -> Resu
 }
 
 /// Returns the evaluator settings of a role.
-fn wanted(config: &Fleet, role: Role) -> Settings {
+fn wanted(config: &RunFile, role: Role) -> Settings {
     let (device, precision, kernel) = match role {
         Role::Inference => (config.inference.device, config.inference.precision, config.inference.kernel),
         Role::Arena => (config.arena.device, config.arena.precision, config.arena.kernel),
         _ => match config.actor.kernel {
-            actor::Kernel::Network(kernel) => (config.actor.device, config.actor.precision, kernel),
-            actor::Kernel::Simulated => (config.actor.device, config.actor.precision, config.inference.kernel),
+            Kernel::Network(kernel) => (config.actor.device, config.actor.precision, kernel),
+            Kernel::Simulated => (config.actor.device, config.actor.precision, config.inference.kernel),
         },
     };
     Settings {
@@ -231,7 +232,7 @@ fn wanted(config: &Fleet, role: Role) -> Settings {
 
 #[cfg(test)]
 mod tests {
-    use learner::libtorch::Path as CpuPath;
+    use run_file::learner::libtorch::Path as CpuPath;
     use service::config::Sources;
 
     use super::*;
@@ -243,7 +244,7 @@ mod tests {
 
     fn found(sets: &[&str], inference: Inference, programs: &Programs) -> String {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
-        let config: Fleet =
+        let config: RunFile =
             Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap();
         let found = obstacles(&config, inference, programs).unwrap();
         found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")

@@ -3,8 +3,8 @@
 //! [`Fleet`] holds the processes of one run on this machine. A [`Member`] is one process with a [`Role`] and a
 //! [`Child`](child::Child), which is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session
 //! from command line (including [`Algorithm`]), run file and preset. [`placement`] assigns a device to each process
-//! after a [`trial`] of the devices, [`feasibility`] lists the reasons why a run could never train, and
-//! [`config::Fleet`] is the run file. [`RunDirectory`] is the directory of a run and
+//! after a [`trial`] of the devices, and [`feasibility`] lists the reasons why a run could never train.
+//! [`RunDirectory`] is the directory of a run and
 //! [`Progress`](run_directory::Progress) the elapsed time; a refused [`SessionStart`] leaves both unchanged.
 //! [`Wiring`](wiring::Wiring) holds the endpoints that connect the processes. A [`PlannedBoard`] has separate replay
 //! servers and actors. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
@@ -15,7 +15,6 @@ mod algorithm;
 mod boards;
 pub mod bottleneck;
 pub mod child;
-pub mod config;
 pub mod environment;
 pub mod exposition;
 pub mod feasibility;

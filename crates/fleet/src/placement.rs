@@ -8,11 +8,11 @@
 use std::fmt;
 
 use inference::DevicePreference;
+use run_file::RunFile;
 use service::ConfigError;
 use service::gpus::Gpu;
 
 use crate::boards::actor_names;
-use crate::config::Fleet as Config;
 use crate::run_directory::Inference;
 use crate::wiring::Role;
 
@@ -150,7 +150,7 @@ impl Placement {
 /// [`ConfigError`] names a key of the actors that is out of range.
 pub fn place(
     machine: &Machine,
-    config: &Config,
+    config: &RunFile,
     learners: usize,
     actors: Option<usize>,
     inference: Inference,
@@ -257,7 +257,7 @@ impl Machine {
     }
 
     /// Returns true if actors may evaluate on an accelerator.
-    fn accelerates(&self, config: &Config, evaluating: &[usize]) -> bool {
+    fn accelerates(&self, config: &RunFile, evaluating: &[usize]) -> bool {
         match config.actor.device {
             DevicePreference::Cpu => false,
             DevicePreference::Cuda(_) | DevicePreference::Mps => true,
@@ -307,7 +307,7 @@ impl Machine {
 }
 
 /// Describes the placement, with one line per device or process.
-fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<String> {
+fn describe(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<String> {
     let mut lines = Vec::new();
     match &machine.accelerators {
         Accelerators::None(reason) => lines.push(format!("no accelerator: {reason}")),
@@ -339,7 +339,7 @@ fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<St
 }
 
 /// Describes GPUs that several actors share, and GPUs that no process uses.
-fn shared(machine: &Machine, config: &Config, placement: &Placement) -> Vec<String> {
+fn shared(machine: &Machine, config: &RunFile, placement: &Placement) -> Vec<String> {
     let Accelerators::Cuda(candidates) = &machine.accelerators else { return Vec::new() };
     let Placement { learners, arena, inference, actors, .. } = placement;
     let server = inference.map(|place| (config.inference.device, place));

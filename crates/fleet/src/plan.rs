@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use proto::learners::LEARNERS_MAX;
+use run_file::RunFile;
 use service::ConfigError;
 use service::config::{Difference, Sources};
 use service::directory::replace;
 
 use crate::algorithm::Algorithm;
 use crate::boards::{self, PlannedBoard};
-use crate::config::{self, Fleet as Config};
 use crate::environment;
 use crate::feasibility::{self, Programs};
 use crate::placement::{Machine, Placement, place};
-use crate::run_directory::{Inference, Progress, RunDirectory};
+use crate::run_directory::{Inference, Progress, RunDirectory, load_run};
 
 /// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
@@ -98,10 +98,10 @@ pub struct Plan {
     /// Directory of the run.
     pub run: RunDirectory,
     /// Configuration that the processes use.
-    pub config: Config,
+    pub config: RunFile,
     /// Configuration for the run directory. It omits values derived from this machine, so that every session derives
     /// them again.
-    pub(crate) written: Config,
+    pub(crate) written: RunFile,
     /// Number of self-play processes on all boards.
     pub actors: usize,
     /// Further boards. The board of `run.game` has the servers in `replay` and the remaining actors.
@@ -209,7 +209,7 @@ impl Plan {
 ///
 /// # Errors
 /// An invalid configuration or option; the error names it.
-pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<RunFile> {
     let config = new_config(args, env)?;
     config.check()?;
     feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::here())?;
@@ -226,7 +226,7 @@ pub fn check_settings(args: &Args, env: impl Iterator<Item = (OsString, OsString
     feasibility::check(&config, args.inference.unwrap_or_default(), &Programs::of_every_kind())
 }
 
-fn new_config(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+fn new_config(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<RunFile> {
     let mut config = read_config(args, args.config.clone(), env)?;
     config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
     Ok(config)
@@ -252,7 +252,7 @@ fn with_range(error: ConfigError) -> ConfigError {
     // The check of a number that is also too small states the range.
     let sets = vec![format!("{key}=0")];
     let layers = Sources { file: None, env: iter::empty(), sets }.layers();
-    let checked = layers.and_then(|layers| layers.load::<Config>()).map(|config| config.check());
+    let checked = layers.and_then(|layers| layers.load::<RunFile>()).map(|config| config.check());
     let refused = checked.ok().and_then(Result::err).and_then(|error| error.downcast::<ConfigError>().ok());
     match refused {
         Some(ConfigError::Invalid { key: other, reason }) if other == *key => {
@@ -267,7 +267,7 @@ fn read_config(
     args: &Args,
     file: Option<PathBuf>,
     env: impl Iterator<Item = (OsString, OsString)>,
-) -> anyhow::Result<Config> {
+) -> anyhow::Result<RunFile> {
     check_sets(&args.sets)?;
     // Later assignments win: the algorithm does not change an explicit key.
     let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
@@ -278,7 +278,7 @@ fn read_config(
         sets.push(format!("run.boards={:?}", args.boards));
     }
     let layers = Sources { file, env, sets }.read(games::preset).map_err(with_range)?;
-    let mut config: Config = layers.load().map_err(with_range)?;
+    let mut config: RunFile = layers.load().map_err(with_range)?;
     environment::describe(&mut config)?;
     Ok(config)
 }
@@ -316,7 +316,7 @@ fn replay_servers(
 /// # Errors
 /// As [`replay_servers`].
 fn replay_servers_of_boards(
-    config: &Config,
+    config: &RunFile,
     run: &RunDirectory,
     progress: &Progress,
     count: usize,
@@ -329,7 +329,7 @@ fn replay_servers_of_boards(
 }
 
 /// Checks that every board has an actor.
-fn check_boards(config: &Config, actors: Option<usize>) -> Result<(), ConfigError> {
+fn check_boards(config: &RunFile, actors: Option<usize>) -> Result<(), ConfigError> {
     let count = 1 + config.run.boards.len();
     if let Some(actors) = actors.filter(|&actors| actors < count) {
         let reason = format!("is {actors}, but each of the {count} boards of the run needs an actor (run.boards)");
@@ -340,8 +340,8 @@ fn check_boards(config: &Config, actors: Option<usize>) -> Result<(), ConfigErro
 
 /// Checks that game and network of an existing run do not change, and that the run keeps all boards. Returns the run
 /// file `given` if it differs from the run's file in other keys, which are ignored.
-fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
-    let before = config::load_run(run)?;
+fn check_resumed(run: &RunDirectory, wanted: &RunFile, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let before = load_run(run)?;
     same_game_and_network(run, &before, wanted)?;
     keeps_boards(run, &before, wanted)?;
     let Some(file) = given else { return Ok(None) };
@@ -352,7 +352,7 @@ fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> a
     Ok(differs.then(|| file.to_owned()))
 }
 
-fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) -> anyhow::Result<()> {
+fn same_game_and_network(run: &RunDirectory, before: &RunFile, after: &RunFile) -> anyhow::Result<()> {
     let name = run.name();
     let (game, given) = (&before.run.game, &after.run.game);
     if game != given {
@@ -375,7 +375,7 @@ fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) ->
 }
 
 /// Checks that a run keeps all boards; new boards are allowed.
-fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(), ConfigError> {
+fn keeps_boards(run: &RunDirectory, before: &RunFile, after: &RunFile) -> Result<(), ConfigError> {
     match before.run.boards.iter().find(|board| !after.run.boards.contains(board)) {
         None => Ok(()),
         Some(board) => {
@@ -386,5 +386,7 @@ fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(
     }
 }
 
+#[cfg(test)]
+mod run_files;
 #[cfg(test)]
 pub(crate) mod tests;

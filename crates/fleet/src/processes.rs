@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use arena::config::GateKind;
+use run_file::arena::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
 use service::net::{ReservedPort, reserve_wanted};

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::Sources;
 use service::directory::replace;
 
 /// The directory `runs/NAME` of one run.
@@ -252,6 +254,14 @@ pub struct Progress {
     pub learner_threads: usize,
     /// Counters of stopped processes, by series; added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
+}
+
+/// Loads the configuration of an existing run: all of it, or the part for one process.
+pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
+where
+    C: Serialize + DeserializeOwned + Default,
+{
+    Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() }.read(games::preset)?.load()
 }
 
 #[cfg(test)]

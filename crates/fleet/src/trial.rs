@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use learner::device_trial::{DeviceTrial, OPTION};
+use service::device_trial::{DeviceTrial, OPTION};
 
 use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
 

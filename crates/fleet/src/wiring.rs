@@ -128,7 +128,7 @@ mod tests {
         let of_boards = Wiring { boards: vec![board], ..local.clone() }.sets(Role::Learner);
         assert_eq!(of_boards[1], "learner.boards=[{ game = \"go-7\", replay = \"http://c:1,http://d:1\" }]");
         let sources = service::config::Sources { file: None, env: std::iter::empty(), sets: of_boards };
-        let read: learner::config::Config = sources.layers().unwrap().load().unwrap();
+        let read: run_file::learner::Config = sources.layers().unwrap().load().unwrap();
         assert_eq!((read.learner.boards[0].game.as_str(), read.learner.boards.len()), ("go-7", 1));
         let remote = Wiring { inference: Some("http://i:3".to_owned()), ..local };
         assert_eq!(remote.sets(Role::Inference), ["inference.learner=http://l:2"]);

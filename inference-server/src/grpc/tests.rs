@@ -10,12 +10,12 @@ use proto::inference::v1::evaluate_request::Message;
 use proto::inference::v1::inference_client::InferenceClient;
 use proto::inference::{EvalError, Evaluations, EvaluationsSettings, Hello, RejectReason, v1};
 use proto::security::Security;
+use run_file::inference::{Config, InferenceSection};
 use service::{Drain, Health, Readiness};
 use tonic::Code;
 use weights::Manifest;
 
 use crate::Running;
-use crate::config::{Config, InferenceSection};
 use crate::server::start_on;
 
 mod search;

@@ -174,7 +174,7 @@ fn a_comparison_is_stored_for_its_machine_network_and_batch_only() {
 
 #[test]
 fn a_named_device_that_cannot_be_used_is_an_error_that_names_the_key() {
-    let mut config = learner::config::Config::default();
+    let mut config = run_file::learner::Config::default();
     // No machine has a thousand devices.
     config.learner.device = DevicePreference::Cuda(1000);
     let error = choose(&config.settings().unwrap(), &architecture()).unwrap_err().to_string();

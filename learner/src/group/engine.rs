@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use collective::nccl::{Nccl, UniqueId};
 use collective::{Collective, Error};
-use learner::config::CollectiveKind;
 #[cfg(feature = "torch")]
 use proto::learners::{Exchange, Peer, Secret};
 use proto::learners::{Gpu, Meeting, Roster};
+use run_file::learner::CollectiveKind;
 
 use super::library::Library;
 

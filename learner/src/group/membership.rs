@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use learner::config::CollectiveKind;
 use proto::learners::{Candidate, Gpu, Look, Meeting, NUMBER_MAX, PeerError, Phase, Refusal, Roster};
+use run_file::learner::CollectiveKind;
 
 use super::library::{self, Library};
 

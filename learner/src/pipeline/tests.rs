@@ -185,7 +185,7 @@ fn a_learner_that_resumes_draws_other_symmetries_and_servers_and_a_fresh_one_tho
     assert_eq!(batches(500), resumed, "a step has one seed");
     assert_ne!(batches(501), resumed);
 
-    let settings = learner::config::Config::default().settings().unwrap();
+    let settings = run_file::learner::Config::default().settings().unwrap();
     let of_servers = |step| draws(&settings, seed::at_step(1, step), "connect_four".to_owned(), 0).seed;
     assert_eq!(of_servers(0), 1 ^ SHARD_SEED);
     assert_ne!(of_servers(500), of_servers(0));

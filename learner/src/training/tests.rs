@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use learner::config::{Config, LearnerSection};
+use run_file::learner::{Config, LearnerSection};
 use service::config::RunSection;
 use training::{Trainer as _, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::Model;

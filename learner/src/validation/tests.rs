@@ -1,13 +1,14 @@
 //! Tests of the validating thread with real networks and positions of tic-tac-toe.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use games::TicTacToe;
-use learner::config::Config;
 use proto::servers::Server;
 use rand::RngExt as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use run_file::learner::Config;
 use targets::Unroll;
 use training::{Decay, Examples, Trainer as _, TrainerSettings};
 use weights::{Architecture, Digest, Model, WeightsVersion};

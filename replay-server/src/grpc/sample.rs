@@ -7,12 +7,12 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
 use proto::replay::{SampleBatch, SampleQuery, TableStats, v1};
 use replay::Drawn;
+use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
 use super::{Answers, ReplayService, draining, until};
-use crate::config::TableIndex;
 use crate::table_service::{Command, Sampled};
 
 /// Number of trajectories prefetched into the cache together, before the first is cut.

@@ -23,15 +23,15 @@ use proto::replay::v1::insert_request::Message as In;
 use proto::replay::v1::insert_response::Message as Answer;
 use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::v1::sample_response::Message as Out;
+use run_file::replay::Ack;
+use run_file::replay::{Config, ReplaySection, TableKeys};
 use service::Drain;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
-use crate::config::{Config, ReplaySection, TableKeys};
 use crate::insert_stream::INSERT_CREDIT;
-use crate::log::committer::Ack;
 use crate::{Running, start};
 
 const GAME: &str = "connect_four";

@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use run_file::replay::{Ack, CommitSettings};
 
 use super::{Entry, Log, SegmentNumber, Volume};
 
@@ -23,28 +23,6 @@ const COMPANY_ENTRIES: usize = 8;
 /// Idle time after which no more entries are expected: far longer than a writer takes from a reply to the next
 /// trajectory, and far shorter than any useful gathering time.
 const QUIET: Duration = Duration::from_millis(1);
-
-/// The point at which an insert is acknowledged, which determines the possible loss in a crash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ack {
-    /// Once queued for the file: a crash of the process may lose the most recent inserts.
-    Memory,
-    /// Once written to the file: survives any exit of the process, but power loss only after the next sync.
-    Flushed,
-    /// Once on the disk: no crash loses the insert.
-    #[default]
-    Fsync,
-}
-
-/// Settings of the log thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommitSettings {
-    /// The point of acknowledgement.
-    pub ack: Ack,
-    /// Maximum time for which a commit gathers entries. With earlier acknowledgement: maximum time between syncs.
-    pub wait: Duration,
-}
 
 /// A command to the log thread.
 #[derive(Debug)]

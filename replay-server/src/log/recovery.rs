@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use experience::TrajectoryId;
 use replay::{SeenIds, SeenLimits};
+use run_file::replay::DamagedHead;
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};
@@ -16,7 +17,7 @@ use super::head::Head;
 use super::operator_record::OperatorRecord;
 use super::record::{Record, UnixMillis};
 use super::volume::{Volume, VolumeFile as _};
-use super::{DamagedHead, Log, LogSettings, OpenSegment, SegmentNumber, cut_off};
+use super::{Log, LogSettings, OpenSegment, SegmentNumber, cut_off};
 use crate::defect::Defect;
 
 /// Number of frames that a thread decodes before it passes them on.

@@ -9,12 +9,13 @@ use game::{Action, Outcome};
 use proto::replay::Revisable;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use run_file::replay::Ack;
+use run_file::replay::{MAIN, SelectorName, TableKeys, TableSection};
 use tokio::sync::{mpsc, oneshot};
 use weights::WeightsVersion;
 
 use super::*;
-use crate::config::{MAIN, SelectorName, TableKeys, TableSection};
-use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
+use crate::log::committer::{Committer, LogCommand, LogEvent};
 use crate::log::power_disk::{Faults, PowerDisk};
 use crate::log::tests::Memory;
 use crate::log::{Counters, Entry};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use experience::{Invalid, Trajectory, TrajectoryId, WeightsVersion};
 use proto::replay::{InsertWait, Located, Revisable, ReviseRefusal, ServerStats, Suspect, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
+use run_file::replay::TableIndex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::COMMANDS_MAX;
-use crate::config::TableIndex;
 use crate::log::committer::LogEvent;
 use crate::log::{EncodedTrajectory, UnixMillis};
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::InsertWait;
 use replay::Wait;
+use run_file::replay::TableIndex;
 
 use super::commands::{InsertReply, Inserted};
 use super::memory::InFlight;
 use super::{IN_LOG_MAX, TableService};
-use crate::config::TableIndex;
 use crate::defect::Defect;
 use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};

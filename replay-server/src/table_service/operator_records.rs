@@ -7,10 +7,10 @@ use experience::TrajectoryId;
 use proto::limits::PRIORITIES_MAX;
 use proto::replay::Suspect;
 use replay::{ItemKey, PriorityUpdate, QuarantineChange, RateLimiterCounts};
+use run_file::replay::{LiveTable, TableIndex};
 
 use super::commands::{Refusal, Reply};
 use super::{IN_LOG_MAX, TableService, TableState};
-use crate::config::{LiveTable, TableIndex};
 use crate::defect::Defect;
 use crate::log::{Entry, OperatorRecord, TableCounters};
 

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use experience::{Trajectory, TrajectoryId, WeightsVersion};
 use proto::replay::Revisable;
 use rand_chacha::ChaCha8Rng;
+use run_file::replay::TableIndex;
 
 use super::commands::{Refusal, Reply};
 use super::memory::InFlight;
 use super::{IN_LOG_MAX, TableService};
-use crate::config::TableIndex;
 use crate::log::{EncodedTrajectory, Entry, UnixMillis};
 use crate::metrics;
 

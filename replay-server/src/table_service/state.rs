@@ -10,10 +10,10 @@ use replay::{
     Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
     RateLimiterCounts, Removed, Retention, SeenIds, Table, TableTotals, Wait,
 };
+use run_file::replay::{NamedTable, TableSection};
 use tokio::sync::mpsc;
 
 use super::commands::Sampled;
-use crate::config::{NamedTable, TableSection};
 use crate::defect::Planted;
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;

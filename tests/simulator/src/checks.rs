@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
 use proto::replay::ServerStats;
-use replay_server::config::TableIndex;
 use replay_server::log::committer::LogCommand;
 use replay_server::log::{Entry, OperatorRecord, Record};
 use replay_server::table_service::Command;
+use run_file::replay::TableIndex;
 
 use crate::bus::{Client, Packet, StreamId};
 use crate::insert_call::{Answered, Promise as Answer};

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use experience::Trajectory;
 use rand::RngExt;
-use replay_server::config::TableIndex;
 use replay_server::log::committer::{LogCommand, LogEvent};
 use replay_server::log::power_disk::Faults;
 use replay_server::log::{EncodedTrajectory, Entry, OperatorRecord, Record};
 use replay_server::table_service::Command;
+use run_file::replay::TableIndex;
 
 use crate::checks::{After, table_of};
 use crate::content::LIMITS;

@@ -6,12 +6,12 @@ use std::time::Instant;
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::v1;
 use proto::security::Caller;
-use replay_server::Settings;
 use replay_server::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use replay_server::leases::Actors;
 use replay_server::log::UnixMillis;
 use replay_server::quota::Quota;
 use replay_server::table_service::Inserted;
+use run_file::replay::Settings;
 use tokio::sync::mpsc;
 
 /// The insert call of one client.

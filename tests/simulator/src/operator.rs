@@ -9,10 +9,10 @@ use proto::replay::{PriorityUpdate, Quarantine, Revisable, Suspect, TableChange,
 use rand::RngExt;
 use rand::seq::IndexedRandom as _;
 use replay::ItemKey;
-use replay_server::config::TableIndex;
 use replay_server::log::UnixMillis;
 use replay_server::storage;
 use replay_server::table_service::{Command, Refusal, Sampled};
+use run_file::replay::TableIndex;
 use tokio::sync::{mpsc, oneshot};
 use weights::WeightsVersion;
 

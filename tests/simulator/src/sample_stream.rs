@@ -8,8 +8,8 @@ use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
 use proto::replay::{SampleBatch, SampleQuery, v1};
 use replay::Drawn;
-use replay_server::config::TableIndex;
 use replay_server::table_service::Sampled;
+use run_file::replay::TableIndex;
 use tokio::sync::mpsc;
 
 use crate::content::GAME;

@@ -8,15 +8,16 @@ use std::time::Duration;
 use prost::Message as _;
 use proto::replay::v1;
 use rand::{Rng as _, RngExt};
-use replay_server::config::TableIndex;
 use replay_server::defect::Planted;
 use replay_server::insert_stream::{INSERT_CREDIT, Looked, Received};
 use replay_server::leases::Actors;
-use replay_server::log::committer::{Ack, Committer, LogCommand};
+use replay_server::log::committer::{Committer, LogCommand};
 use replay_server::log::power_disk::{Faults, PowerDisk};
 use replay_server::log::{OpenError, UnixMillis};
 use replay_server::storage::{self, Startup};
 use replay_server::table_service::{Clock, Command, LOG_COMMANDS_MAX, Reply, TableService};
+use run_file::replay::Ack;
+use run_file::replay::TableIndex;
 use tokio::sync::oneshot;
 
 use crate::archive_store::Failing;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use replay::SeenLimits;
-use replay_server::config::{SelectorName, TableKeys, TableSection};
-use replay_server::{Config, Settings};
+use run_file::replay::{Config, Settings};
+use run_file::replay::{SelectorName, TableKeys, TableSection};
 
 use crate::content::{GAME, LIMITS};
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng as _, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use replay_server::Settings;
 use replay_server::defect::Defect;
 use replay_server::log::power_disk::{Faults, PowerDisk};
+use run_file::replay::Settings;
 use weights::WeightsVersion;
 
 use crate::actor::Actor;

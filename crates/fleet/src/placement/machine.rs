@@ -1,7 +1,7 @@
 //! Describes this machine: cores, memory, and the GPUs that libtorch can use.
 
 use inference::DevicePreference;
-use learner::device_trial::DeviceTrial;
+use service::device_trial::DeviceTrial;
 use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, gpus, of_cuda};
 use service::machine;
 

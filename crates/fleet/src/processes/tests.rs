@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use run_file::RunFile;
 use service::gpus::Gpu;
 
 use super::*;
-use crate::config::Fleet as Config;
 use crate::placement::{Accelerators, Candidate, Machine, place};
 use crate::run_directory::{Progress, RunDirectory};
 
@@ -55,7 +55,7 @@ impl StandIns {
         replay_servers: usize,
         learners: usize,
     ) -> Fleet {
-        let mut config = Config::default();
+        let mut config = RunFile::default();
         (config.actor.threads, config.inference.threads) = (3, 5);
         config.replay.archive = "file:///archive/".to_owned();
         config.arena.gate = self.gate;

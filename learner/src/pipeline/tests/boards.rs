@@ -2,8 +2,8 @@
 
 use game::Game as _;
 use games::{AnyGame, GameKind};
-use learner::config::{BoardSection, Config};
 use proto::replay::{SampleBatch, TableStats};
+use run_file::learner::{BoardSection, Config};
 use scripted::{ReplayScript, within};
 use service::Drain;
 use weights::HeadKind;

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use collective::nccl::{Clock, Nccl};
-use learner::config::{CollectiveKind, Config, LearnerSection};
 use proto::learners::{Exchange, LearnersService};
 use proto::security::Security;
 use proto::weights::WeightsService;
+use run_file::learner::{CollectiveKind, Config, LearnerSection};
 use service::config::RunSection;
 use service::{Drain, Health};
 use version_store::VersionStore;

@@ -55,11 +55,3 @@ async fn a_server_with_its_log_serves_though_the_archive_is_away_and_an_empty_on
     let error = format!("{:#}", start(config.settings().unwrap(), listener, Drain::new()).await.unwrap_err());
     assert!(error.contains("cannot list segments in the archive"), "{error}");
 }
-
-#[tokio::test]
-async fn an_invalid_archive_address_is_refused_with_its_key() {
-    let mut config = Config::default();
-    config.replay.archive = "ftp://host/folder".to_owned();
-    let error = config.settings().unwrap_err().to_string();
-    assert!(error.contains("replay.archive") && error.contains("unknown scheme ftp; expected file or s3"), "{error}");
-}

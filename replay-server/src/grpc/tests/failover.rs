@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use proto::replay::{EpochUse, InsertWait, Origin, Outbox, v1};
 use proto::security::Caller;
+use run_file::replay::Settings;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use super::{Config, GAME, INSERT_CREDIT, TableKeys};
-use crate::config::Settings;
 use crate::insert_stream::{InsertStream, Looked, Received};
 use crate::leases::Actors;
 use crate::log::committer::{LogCommand, LogEvent};

@@ -1,5 +1,6 @@
+use run_file::replay::SelectorName;
+
 use super::*;
-use crate::config::SelectorName;
 
 fn id(sequence: u64) -> v1::TrajectoryId {
     v1::TrajectoryId { actor: 1, epoch: 1, sequence }

@@ -1,5 +1,6 @@
+use run_file::replay::{SelectorName, TableKeys, TableSection};
+
 use super::*;
-use crate::config::{SelectorName, TableKeys, TableSection};
 
 /// Adds a queue that draws each item once.
 fn with_queue(replay: &mut ReplaySection) {

@@ -1,8 +1,10 @@
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use run_file::replay::{Ack, CommitSettings};
+
 use super::*;
-use crate::log::committer::{Ack, COMMIT_ENTRIES_MAX, CommitSettings, Committer, LogCommand, LogEvent, run};
+use crate::log::committer::{COMMIT_ENTRIES_MAX, Committer, LogCommand, LogEvent, run};
 
 fn committed(events: Vec<LogEvent>) -> Vec<Entry> {
     let entries = |event| match event {

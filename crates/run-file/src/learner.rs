@@ -1,9 +1,12 @@
-//! The learner's part of the run file: the sections as written, and the checked settings.
+//! The learner's sections of the run file, as written and as used.
 
+mod batch_targets;
 mod boards;
 mod group;
+pub mod libtorch;
 mod network;
 mod options;
+mod trainer_settings;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,8 +26,8 @@ use weights::{Architecture, BlockKind};
 
 pub use self::boards::{Board, BoardSection};
 pub use self::network::{ModelKind, NetworkSection};
-
 pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
+pub use self::trainer_settings::trainer_settings;
 
 /// Maximum number of preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;

@@ -1,13 +1,19 @@
+//! Tests of run files: presets and deployments of every game, and the page that lists all keys.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
-use replay_server::config::TableSection;
-use service::config::SECTIONS;
+use run_file::learner::BoardSection;
+use run_file::replay::TableSection;
+use run_file::{RunFile, actor, arena, inference, learner, replay};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use service::SecuritySection;
+use service::config::{SECTIONS, Sources};
 use toml::{Table, Value};
 
-use super::*;
-use crate::plan::{Args, Plan};
+use super::{Args, Plan};
 
 #[derive(clap::Parser)]
 struct Train {
@@ -88,10 +94,10 @@ fn recipe_of<C: Serialize + DeserializeOwned + Default>(file: &Path, game: &str)
 fn recipes_of(file: &Path, game: &str) -> [BTreeMap<String, String>; 5] {
     [
         recipe_of::<actor::Config>(file, game),
-        recipe_of::<learner::config::Config>(file, game),
-        recipe_of::<replay_server::Config>(file, game),
-        recipe_of::<arena::config::Config>(file, game),
-        recipe_of::<inference_server::Config>(file, game),
+        recipe_of::<learner::Config>(file, game),
+        recipe_of::<replay::Config>(file, game),
+        recipe_of::<arena::Config>(file, game),
+        recipe_of::<inference::Config>(file, game),
     ]
 }
 
@@ -145,7 +151,7 @@ fn the_preset_of_every_game_is_accepted_by_all_processes() {
     for game in games::GAMES.iter().flat_map(|entry| entry.examples()) {
         let sets = vec![format!("run.game={game}"), "actor.threads=1".to_owned()];
         let sources = Sources { file: None, env: std::iter::empty(), sets };
-        let fleet: Fleet = sources.read(games::preset).unwrap().load().unwrap();
+        let fleet: RunFile = sources.read(games::preset).unwrap().load().unwrap();
         fleet.check().unwrap();
     }
 }
@@ -154,7 +160,7 @@ fn the_preset_of_every_game_is_accepted_by_all_processes() {
 fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_without() {
     let alphazero = |game: &str| {
         let sets = vec![format!("run.game={game}"), "network.model=alphazero".to_owned()];
-        let mut fleet: Fleet =
+        let mut fleet: RunFile =
             Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap();
         (fleet.environment.actions, fleet.environment.planes, fleet.environment.steps_max) = (2, 4, 500);
         fleet.check().map_err(|error| error.to_string())
@@ -180,7 +186,12 @@ fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_with
 fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
     let load = |key: &str| {
         let sets = vec![format!("{key}=[]")];
-        Sources { file: None, env: std::iter::empty(), sets }.layers().unwrap().load::<Fleet>().unwrap_err().to_string()
+        Sources { file: None, env: std::iter::empty(), sets }
+            .layers()
+            .unwrap()
+            .load::<RunFile>()
+            .unwrap_err()
+            .to_string()
     };
     for (old, new) in service::config::RENAMED_KEYS {
         assert!(load(old).ends_with(&format!("it was renamed to {new}")), "{}", load(old));
@@ -195,7 +206,7 @@ fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
 #[test]
 fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missing_key() {
     let refused = |set: fn(&mut SecuritySection)| {
-        let mut fleet = Fleet::default();
+        let mut fleet = RunFile::default();
         set(&mut fleet.security);
         fleet.check().unwrap_err().to_string()
     };
@@ -236,7 +247,7 @@ fn keys_of_presets() -> BTreeSet<String> {
 
 /// Returns every key of a run file in the form for the page.
 fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
-    let mut defaults = defaults_of(&Fleet::default());
+    let mut defaults = defaults_of(&RunFile::default());
     let of_main = |name: &str| name.replacen("replay.tables.", "replay.", 1);
     let mut of_table = defaults_of(&BTreeMap::from([("replay.tables", TableSection::default())]));
     // The page lists a key once if the table `main` also has it.
@@ -289,7 +300,7 @@ fn differences(page: &'static str) -> Vec<String> {
 #[test]
 fn the_page_of_the_configuration_lists_every_key_with_its_default_and_no_other() {
     // An unknown key is missing in the printed defaults: no other list of keys exists.
-    let keys = defaults_of(&Fleet::default());
+    let keys = defaults_of(&RunFile::default());
     assert_eq!(keys.iter().find(|(_, default)| default.is_none()), None, "a key that no run file could set");
     let sections: BTreeSet<&str> = keys.keys().filter_map(|name| name.split('.').next()).collect();
     assert_eq!(sections, SECTIONS.iter().copied().collect::<BTreeSet<_>>());

@@ -1,7 +1,8 @@
 use std::fmt;
 
-use training::ModelLayers;
 use weights::{Architecture, Design, HeadKind, NormKind};
+
+use crate::{Error, ModelLayers};
 
 /// The size of a network, for a person to read before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +18,8 @@ impl NetworkSize {
     /// Returns the size of an architecture.
     ///
     /// # Errors
-    /// [`training::Error::Network`] names the dimension out of range.
-    pub fn of(architecture: &Architecture) -> Result<Self, training::Error> {
+    /// [`Error::Network`] names the dimension out of range.
+    pub fn of(architecture: &Architecture) -> Result<Self, Error> {
         let layers = ModelLayers::new(architecture)?;
         Ok(Self {
             architecture: architecture.clone(),

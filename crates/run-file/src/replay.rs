@@ -1,4 +1,4 @@
-//! The section `[replay]`: the written form, [`Config`], and the validated form, [`Settings`].
+//! The section `[replay]` of the run file, as written and as used.
 
 mod table;
 
@@ -12,10 +12,8 @@ use replay::SeenLimits;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+use url::Url;
 
-use crate::archive::Archive;
-use crate::log::DamagedHead;
-use crate::log::committer::{Ack, CommitSettings};
 pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
 /// Maximum number of tables on a server: each table keeps some bytes for every item.
@@ -138,6 +136,39 @@ impl ReplaySection {
     }
 }
 
+/// The point at which an insert is acknowledged, which determines the possible loss in a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ack {
+    /// Once queued for the file: a crash of the process may lose the most recent inserts.
+    Memory,
+    /// Once written to the file: survives any exit of the process, but power loss only after the next sync.
+    Flushed,
+    /// Once on the disk: no crash loses the insert.
+    #[default]
+    Fsync,
+}
+
+/// Settings of the log thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitSettings {
+    /// The point of acknowledgement.
+    pub ack: Ack,
+    /// Maximum time for which a commit gathers entries. With earlier acknowledgement: maximum time between syncs.
+    pub wait: Duration,
+}
+
+/// The reaction to a log without a readable head: the ids seen, quarantines of actors and changed settings are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DamagedHead {
+    /// The log is not opened, so that it can be restored from a copy.
+    #[default]
+    Refuse,
+    /// The log is opened with the content of the records alone.
+    Accept,
+}
+
 /// Destination and interval of the log copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
@@ -164,7 +195,7 @@ pub struct Settings {
     pub commit: CommitSettings,
     /// Destination and interval of the log copies; `None` without an archive.
     pub archive: Option<ArchiveSettings>,
-    /// Memory limit for all tables and trajectories in flight, in bytes; `None` lets [`run`](crate::run) derive the
+    /// Memory limit for all tables and trajectories in flight, in bytes; `None` lets the server derive the
     /// limit from the machine.
     pub memory_bytes_max: Option<u64>,
     /// Reaction to a log without a readable head.
@@ -181,6 +212,24 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// Seed of the random draws.
     pub seed: u64,
+}
+
+/// Parses the URL of an archive.
+///
+/// # Errors
+/// A human-readable reason why the URL is invalid or unsupported.
+pub fn archive_url(url: &str) -> Result<Url, String> {
+    let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
+    // The URL is logged.
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("put credentials in environment variables, not in the address".to_owned());
+    }
+    match parsed.scheme() {
+        "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
+        "file" => Err("a directory has no host; expected file:///DIRECTORY".to_owned()),
+        "s3" => Ok(parsed),
+        other => Err(format!("unknown scheme {other}; expected file or s3")),
+    }
 }
 
 impl Config {
@@ -211,7 +260,7 @@ impl Config {
             archive: (!replay.archive.is_empty())
                 .then(|| {
                     let invalid = |reason| ConfigError::invalid("replay.archive", reason);
-                    Archive::address(&replay.archive).map_err(invalid)?;
+                    archive_url(&replay.archive).map_err(invalid)?;
                     let seconds = range("archive_seconds", replay.archive_seconds, 1, 24 * 60 * 60)?;
                     let (url, interval) = (replay.archive.clone(), Duration::from_secs(seconds));
                     Ok::<_, ConfigError>(ArchiveSettings { url, interval })
@@ -341,6 +390,21 @@ mod tests {
         ] {
             assert!(message.contains(key), "{message}");
         }
+    }
+
+    #[test]
+    fn an_invalid_archive_address_is_refused_with_its_key_and_the_reason() {
+        for (url, expected) in [
+            ("backup", "relative URL"),
+            ("ftp://host/folder", "unknown scheme ftp; expected file or s3"),
+            ("file://host/folder", "file:///DIRECTORY"),
+            ("s3://user:secret@bucket/prefix", "put credentials in environment variables"),
+        ] {
+            let reason = refused(|replay| replay.archive = url.to_owned());
+            assert!(reason.starts_with("replay.archive") && reason.contains(expected), "{url}: {reason}");
+            assert!(!reason.contains("secret"), "{reason}");
+        }
+        assert!(archive_url("file:///tmp/archive").is_ok() && archive_url("s3://bucket/prefix").is_ok());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use training::{Precision, TrainerSettings, TrainingKernel};
 
 pub use training_cpu::Path;
 
-use crate::config::Settings;
-use crate::trainer_settings;
+use crate::learner::Settings;
+use crate::learner::trainer_settings;
 
 /// The CPU features that decide between the backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::learner::Config;
 
     use super::*;
 

@@ -2,21 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use actor::{ActorSection, ReanalysisSection};
-use arena::config::ArenaSection;
 use bridge::EnvironmentSection;
-use inference_server::config::InferenceSection;
-use learner::config::{BoardSection, LearnerSection, NetworkSection};
 use proto::security::{Credentials, Security};
-use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use service::config::{RunSection, Sources};
+use service::config::RunSection;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection, TelemetrySection};
 
-use crate::run_directory::RunDirectory;
+use crate::actor::{self, ActorSection, ReanalysisSection};
+use crate::arena::{self, ArenaSection};
+use crate::inference::{self, InferenceSection};
+use crate::learner::{self, BoardSection, LearnerSection, NetworkSection};
+use crate::replay::{self, ReplaySection};
 
 /// Address on which the servers of a fleet listen.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -24,7 +22,7 @@ const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 /// Every section of a run file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Fleet {
+pub struct RunFile {
     /// Game, seed and directory of the run.
     pub run: RunSection,
     /// Environment in Python, if the game is one.
@@ -53,7 +51,7 @@ pub struct Fleet {
     pub telemetry: TelemetrySection,
 }
 
-impl Fleet {
+impl RunFile {
     /// Runs the checks of every process, and the checks that concern two processes. An error then appears on the
     /// screen, and not only in a log.
     pub fn check(&self) -> anyhow::Result<()> {
@@ -76,16 +74,10 @@ impl Fleet {
         self.replay_settings()?;
         self.check_boards()?;
         let Self { run, environment, search, inference, security, .. } = self.clone();
-        inference_server::Config { run, environment, search, inference, security }.settings()?;
-        self.arena().settings()?;
-        Ok(())
-    }
-
-    /// Returns the sections that the arena reads.
-    #[must_use]
-    pub fn arena(&self) -> arena::config::Config {
+        inference::Config { run, environment, search, inference, security }.settings()?;
         let Self { run, environment, search, arena, security, .. } = self.clone();
-        arena::config::Config { run, environment, search, arena, security }
+        arena::Config { run, environment, search, arena, security }.settings()?;
+        Ok(())
     }
 
     /// Checks the settings of actors and replay servers for further boards. The learner's settings are already checked.
@@ -112,23 +104,23 @@ impl Fleet {
     ///
     /// # Errors
     /// A key is invalid; the error names it.
-    pub fn replay_settings(&self) -> Result<replay_server::Settings, ConfigError> {
+    pub fn replay_settings(&self) -> Result<replay::Settings, ConfigError> {
         let Self { run, replay, security, .. } = self.clone();
-        replay_server::Config { run, replay, security }.settings()
+        replay::Config { run, replay, security }.settings()
     }
 
     /// Returns the settings of the learner.
     ///
     /// # Errors
     /// A key is invalid; the error names it.
-    pub fn learner_settings(&self) -> Result<learner::config::Settings, ConfigError> {
+    pub fn learner_settings(&self) -> Result<learner::Settings, ConfigError> {
         let Self { run, environment, network, mut learner, security, .. } = self.clone();
         if learner.boards.is_empty() {
             // The servers have addresses once they are started.
             let entry = |game: &String| BoardSection { game: game.clone(), replay: learner.replay.clone() };
             learner.boards = run.boards.iter().map(entry).collect();
         }
-        learner::config::Config { run, environment, network, learner, security }.settings()
+        learner::Config { run, environment, network, learner, security }.settings()
     }
 }
 
@@ -164,14 +156,3 @@ fn check_security(security: &SecuritySection) -> Result<(), ConfigError> {
     }
     Ok(())
 }
-
-/// Loads the configuration of an existing run: all of it, or the part for one process.
-pub fn load_run<C>(run: &RunDirectory) -> Result<C, ConfigError>
-where
-    C: Serialize + DeserializeOwned + Default,
-{
-    Sources { file: Some(run.config()), env: std::iter::empty(), sets: Vec::new() }.read(games::preset)?.load()
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,5 @@
 //! The section `[inference]` as written, and the checked settings.
 
-use std::path::PathBuf;
-
 use bridge::EnvironmentSection;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
@@ -11,6 +9,8 @@ use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+
+use crate::WeightsSource;
 
 /// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -122,22 +122,13 @@ impl Default for InferenceSection {
     }
 }
 
-/// The source of weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A learner at this endpoint.
-    Learner(String),
-    /// A file: the path of the manifest.
-    File(PathBuf),
-}
-
 /// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The served game.
     pub game: GameKind,
     /// The source of weights.
-    pub source: Source,
+    pub source: WeightsSource,
     /// Search settings for clients that request moves.
     pub search: SearchSettings,
     /// Settings of this process, in range.
@@ -156,12 +147,9 @@ impl Config {
         let inference = self.inference.clone();
         inference.check()?;
         let source = if inference.weights.is_empty() {
-            proto::check_endpoint(&inference.learner)
-                .map_err(|error| ConfigError::invalid("inference.learner", error))?;
-            self.security.check_endpoint("inference.learner", &inference.learner)?;
-            Source::Learner(inference.learner.clone())
+            WeightsSource::server("inference.learner", &inference.learner, &self.security)?
         } else {
-            Source::File(inference.weights.clone().into())
+            WeightsSource::File(inference.weights.clone().into())
         };
         Ok(Settings { game, source, search, inference })
     }
@@ -187,12 +175,12 @@ impl InferenceSection {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, Source};
+    use super::*;
 
     #[test]
     fn the_defaults_follow_a_learner() {
         let settings = Config::default().settings().unwrap();
-        assert_eq!(settings.source, Source::Learner("http://127.0.0.1:7002".into()));
+        assert_eq!(settings.source, WeightsSource::Server("http://127.0.0.1:7002".into()));
         assert_eq!(settings.game.to_string(), "connect_four");
     }
 
@@ -201,7 +189,7 @@ mod tests {
         let mut config = Config::default();
         config.inference.weights = "weights/v000001.json".into();
         config.inference.learner = "nobody".into();
-        assert_eq!(config.settings().unwrap().source, Source::File("weights/v000001.json".into()));
+        assert_eq!(config.settings().unwrap().source, WeightsSource::File("weights/v000001.json".into()));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The arena's sections of the run file, and the checked settings.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
@@ -17,8 +16,7 @@ use strength::ledger::ALPHABETA_DEPTH_MAX;
 use strength::matches;
 use strength::sprt::{self, Sprt};
 
-use crate::gate;
-use crate::past_versions::Limits;
+use crate::WeightsSource;
 
 /// Probability of either error in a gate's sequential test.
 const GATE_ERROR_RATE: f64 = 0.05;
@@ -145,13 +143,21 @@ impl Default for ArenaSection {
     }
 }
 
-/// The source of weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A learner at this endpoint.
-    Learner(String),
-    /// A single version: the path of the manifest.
-    File(PathBuf),
+/// The rule by which a version passes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GateRule {
+    /// A version passes if, after this number of games, it is rated at least as high as the accepted version.
+    Elo {
+        /// Number of games before the verdict.
+        games: u64,
+    },
+    /// A sequential test of a match against the accepted version accepts H1 within this many games.
+    Sprt {
+        /// Test of the match against the accepted version.
+        sprt: Sprt,
+        /// Maximum games, including games that do not count, after which an undecided version does not pass.
+        games_max: u64,
+    },
 }
 
 /// The checked configuration, in domain types.
@@ -164,7 +170,7 @@ pub struct Settings {
     /// Seed of all random draws, and run directory.
     pub run: RunSection,
     /// The source of weights.
-    pub source: Source,
+    pub source: WeightsSource,
     /// Search settings of a weights version.
     pub search: SearchSettings,
     /// Strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and `alphabeta`
@@ -173,7 +179,7 @@ pub struct Settings {
     /// Minimum time between the starts of two versions' measurements.
     pub version_interval: Duration,
     /// The rule by which versions pass; `None` if all pass.
-    pub(crate) gate: Option<gate::Rule>,
+    pub gate: Option<GateRule>,
 }
 
 impl Config {
@@ -187,11 +193,9 @@ impl Config {
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         let mut arena = self.arena.clone();
         let source = if arena.weights.ends_with(".json") {
-            Source::File(arena.weights.clone().into())
+            WeightsSource::File(arena.weights.clone().into())
         } else {
-            proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
-            self.security.check_endpoint("arena.weights", &arena.weights)?;
-            Source::Learner(arena.weights.clone())
+            WeightsSource::server("arena.weights", &arena.weights, &self.security)?
         };
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
@@ -209,7 +213,7 @@ impl Config {
         if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
             return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
         }
-        let interval = if matches!(source, Source::File(_)) { 0.0 } else { arena.version_interval_seconds };
+        let interval = if matches!(source, WeightsSource::File(_)) { 0.0 } else { arena.version_interval_seconds };
         let version_interval = Duration::try_from_secs_f64(interval)
             .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
         if arena.draw_positions && !oracles::has_oracle(&game) {
@@ -233,31 +237,27 @@ impl Config {
 
 impl Settings {
     /// Returns the settings of a match.
-    pub(crate) fn matches(&self) -> matches::Settings {
+    #[must_use]
+    pub fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
         matches::Settings { openings: openings_per_match, opening_plies_max }
-    }
-
-    /// Returns the limits of kept earlier versions.
-    pub(crate) fn kept(&self) -> Limits {
-        Limits { spread_max: self.arena.past_versions, best_max: self.arena.best_versions }
     }
 }
 
 /// Returns the rule by which versions pass.
-fn gate(arena: &ArenaSection) -> Result<Option<gate::Rule>, ConfigError> {
+fn gate(arena: &ArenaSection) -> Result<Option<GateRule>, ConfigError> {
     match arena.gate {
         GateKind::None => Ok(None),
         GateKind::Elo => {
             at_least_one("arena.games_per_version", arena.games_per_version)?;
-            Ok(Some(gate::Rule::Elo { games: arena.games_per_version }))
+            Ok(Some(GateRule::Elo { games: arena.games_per_version }))
         }
         GateKind::Sprt => {
             let (elo0, elo1) = (arena.gate_elo0, arena.gate_elo1);
             let test = sprt::Settings { elo0, elo1, alpha: GATE_ERROR_RATE, beta: GATE_ERROR_RATE };
             let sprt = Sprt::new(test).map_err(|error| ConfigError::invalid("arena.gate_elo0", error))?;
             at_least_one("arena.gate_games_max", arena.gate_games_max)?;
-            Ok(Some(gate::Rule::Sprt { sprt, games_max: arena.gate_games_max }))
+            Ok(Some(GateRule::Sprt { sprt, games_max: arena.gate_games_max }))
         }
     }
 }
@@ -273,7 +273,7 @@ fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
 mod tests {
     //! Tests the configuration.
 
-    use super::{ArenaSection, Config, GateKind, Source};
+    use super::*;
 
     fn refusal(change: impl FnOnce(&mut Config)) -> String {
         let mut config = Config::default();
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn a_manifest_takes_the_place_of_a_learner_and_no_version_follows() {
         let mut config = Config::default();
-        assert_eq!(config.settings().unwrap().source, Source::Learner("http://127.0.0.1:7002".into()));
+        assert_eq!(config.settings().unwrap().source, WeightsSource::Server("http://127.0.0.1:7002".into()));
         config.arena.weights = "runs/first/weights/v000012.json".into();
         let settings = config.settings().unwrap();
-        assert_eq!(settings.source, Source::File("runs/first/weights/v000012.json".into()));
+        assert_eq!(settings.source, WeightsSource::File("runs/first/weights/v000012.json".into()));
         assert!(settings.version_interval.is_zero());
     }
 

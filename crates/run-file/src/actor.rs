@@ -1,4 +1,4 @@
-//! The actor's part of the run file, as written and as used.
+//! The actor's sections of the run file, as written and as used.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
-use crate::backend::simulated::NAME;
-use crate::reanalysis::Share;
+/// Value of `actor.kernel` for simulated predictions.
+const SIMULATED: &str = "simulated";
 
 /// Maximum number of threads: more than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -42,9 +42,6 @@ const EDGE_BYTES: u64 = 24;
 /// Maximum share of reanalysis: an actor that plays nothing would search nothing either, because reanalysis follows
 /// self-play.
 const REANALYSIS_SHARE_MAX: f64 = 0.95;
-/// Searches per slot that reanalysis catches up after a time without anything to search.
-const REANALYSIS_CREDIT_SEARCHES: u64 = 2;
-
 /// Longest simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
@@ -170,7 +167,7 @@ impl std::fmt::Display for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Network(preference) => preference.fmt(f),
-            Self::Simulated => f.write_str(NAME),
+            Self::Simulated => f.write_str(SIMULATED),
         }
     }
 }
@@ -179,7 +176,7 @@ impl std::str::FromStr for Kernel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == NAME { Ok(Self::Simulated) } else { text.parse().map(Self::Network) }
+        if text == SIMULATED { Ok(Self::Simulated) } else { text.parse().map(Self::Network) }
     }
 }
 
@@ -320,7 +317,8 @@ impl Settings {
     }
 
     /// Returns the settings for searches of reanalysis.
-    pub(crate) fn reanalysis_searches(&self) -> selfplay::Settings {
+    #[must_use]
+    pub fn reanalysis_searches(&self) -> selfplay::Settings {
         let mut searches = self.selfplay.clone();
         if self.reanalysis.simulations > 0 {
             searches.full_simulations = self.reanalysis.simulations;
@@ -328,14 +326,6 @@ impl Settings {
         // Reanalysis does not search deeper where self-play would wait.
         searches.full_simulations_max = 0;
         searches
-    }
-
-    /// Returns the division of simulations between self-play and the `threads` of reanalysis.
-    pub(crate) fn reanalysis_share(&self, threads: usize) -> Share {
-        let searches = self.reanalysis_searches();
-        let slots = (threads * searches.games) as u64;
-        let credit_max = REANALYSIS_CREDIT_SEARCHES * slots * u64::from(searches.full_simulations);
-        Share::new(self.reanalysis.share, credit_max)
     }
 
     /// Returns an estimate of the memory for one game's tree, in bytes: after a move, the tree holds the nodes of the
@@ -353,13 +343,14 @@ impl ActorSection {
         let invalid = |reason: String| Err(ConfigError::invalid("actor.simulated_delay_us", reason));
         match (self.kernel, self.simulated_delay_us) {
             (Kernel::Network(_), 0) => Ok(()),
-            (Kernel::Network(_), _) => invalid(format!("is set, but actor.kernel is not `{NAME}`")),
-            (Kernel::Simulated, _) if !self.inference.is_empty() => {
-                Err(ConfigError::invalid("actor.kernel", format!("is `{NAME}`, but actor.inference names a server")))
-            }
+            (Kernel::Network(_), _) => invalid(format!("is set, but actor.kernel is not `{SIMULATED}`")),
+            (Kernel::Simulated, _) if !self.inference.is_empty() => Err(ConfigError::invalid(
+                "actor.kernel",
+                format!("is `{SIMULATED}`, but actor.inference names a server"),
+            )),
             (Kernel::Simulated, 1..=SIMULATED_DELAY_US_MAX) => Ok(()),
             (Kernel::Simulated, _) => {
-                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} if actor.kernel is `{NAME}`"))
+                invalid(format!("must be from 1 to {SIMULATED_DELAY_US_MAX} if actor.kernel is `{SIMULATED}`"))
             }
         }
     }

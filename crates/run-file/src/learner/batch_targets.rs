@@ -1,7 +1,7 @@
 use targets::{Smoothing, Targets, Unroll};
 use weights::Model;
 
-use crate::config::{LearnerSection, Settings};
+use crate::learner::{LearnerSection, Settings};
 
 impl Settings {
     /// Returns the training targets for a network of this model. An AlphaZero network of returns has the same
@@ -33,7 +33,7 @@ mod tests {
     use game::Game;
 
     use super::*;
-    use crate::config::{Config, ModelKind};
+    use crate::learner::{Config, ModelKind};
 
     #[test]
     fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {

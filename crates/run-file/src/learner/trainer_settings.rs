@@ -1,6 +1,6 @@
 use training::{Decay, Optimiser, TrainerSettings};
 
-use crate::config::{DecayKind, LearnerSection, OptimiserKind};
+use crate::learner::{DecayKind, LearnerSection, OptimiserKind};
 
 /// Returns the settings of training steps from the section `[learner]`, in the default precision.
 #[must_use]
@@ -44,7 +44,7 @@ mod tests {
     use training::{MomentFormat, Recompute};
 
     use super::*;
-    use crate::config::{MomentsKind, RecomputeKind};
+    use crate::learner::{MomentsKind, RecomputeKind};
 
     #[test]
     fn each_optimiser_has_its_own_weight_decay() {

@@ -83,7 +83,7 @@ impl NetworkPreset {
 #[cfg(test)]
 mod tests {
     use super::NetworkPreset;
-    use crate::config::NetworkSection;
+    use crate::learner::NetworkSection;
 
     #[test]
     fn a_preset_replaces_channels_and_blocks_by_those_of_its_name() {
