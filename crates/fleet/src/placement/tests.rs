@@ -32,8 +32,8 @@ fn without(mut machine: Machine, number: usize, reason: &str) -> Machine {
     machine
 }
 
-fn placed_with(machine: &Machine, actors: Option<usize>, inference: Inference, change: fn(&mut Config)) -> Placement {
-    let mut config = Config::default();
+fn placed_with(machine: &Machine, actors: Option<usize>, inference: Inference, change: fn(&mut RunFile)) -> Placement {
+    let mut config = RunFile::default();
     change(&mut config);
     place(machine, &config, 1, actors, inference, 0).unwrap()
 }
@@ -42,7 +42,7 @@ fn placed(machine: &Machine) -> Placement {
     placed_with(machine, None, Inference::Local, |_| ())
 }
 
-fn named(config: &mut Config, learner: &str, actor: &str, arena: &str) {
+fn named(config: &mut RunFile, learner: &str, actor: &str, arena: &str) {
     let device = |text: &str| text.parse().unwrap();
     (config.learner.device, config.actor.device) = (device(learner), device(actor));
     config.arena.device = device(arena);
@@ -73,7 +73,7 @@ fn learner_and_actors_are_spread_over_any_number_of_gpus() {
 #[test]
 fn each_of_several_learners_has_a_gpu_of_its_own_and_actors_have_the_rest_while_there_are_enough() {
     let placed =
-        |gpus, learners| place(&machine(gpus, 64), &Config::default(), learners, None, Inference::Local, 0).unwrap();
+        |gpus, learners| place(&machine(gpus, 64), &RunFile::default(), learners, None, Inference::Local, 0).unwrap();
     for gpus in 0..=8 {
         for learners in 1..=9 {
             let Placement { learners: of_learners, actors, lines, .. } = placed(gpus, learners);
@@ -243,8 +243,8 @@ fn devices(
     sets: Vec<String>,
 ) -> Result<[DevicePreference; 4], String> {
     let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-    let fleet: Result<Config, ConfigError> = Sources { file, env, sets }.layers().and_then(|layers| layers.load());
-    let Config { learner, actor, arena, inference, .. } = fleet.map_err(|error| error.to_string())?;
+    let fleet: Result<RunFile, ConfigError> = Sources { file, env, sets }.layers().and_then(|layers| layers.load());
+    let RunFile { learner, actor, arena, inference, .. } = fleet.map_err(|error| error.to_string())?;
     Ok([learner.device, actor.device, arena.device, inference.device])
 }
 
@@ -276,8 +276,8 @@ fn every_process_reads_its_device_alike_from_run_file_environment_and_set() {
 
 #[test]
 fn the_cores_of_a_cpu_are_divided_between_one_learner_and_its_actors_unless_threads_are_fixed() {
-    let placed = |machine: &Machine, learners, divided, change: fn(&mut Config)| {
-        let mut config = Config::default();
+    let placed = |machine: &Machine, learners, divided, change: fn(&mut RunFile)| {
+        let mut config = RunFile::default();
         config.learner.threads = 0;
         change(&mut config);
         let placement = place(machine, &config, learners, None, Inference::Local, divided).unwrap();

@@ -69,7 +69,7 @@ impl Runs {
         let plan = Plan::on(&args, std::iter::empty(), machine).unwrap();
         plan.run.create().unwrap();
         plan.write_config().unwrap();
-        (plan.config.actor.threads, load_run::<Config>(&plan.run).unwrap().actor.threads)
+        (plan.config.actor.threads, load_run::<RunFile>(&plan.run).unwrap().actor.threads)
     }
 
     /// Starts the run `first`.
