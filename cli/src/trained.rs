@@ -386,7 +386,7 @@ pub(crate) mod tests {
             let runs = tempfile::tempdir().unwrap();
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
-            publish(&run, Architecture { model: Model::muzero(5), ..architecture(&kind) }, 3);
+            publish(&run, Architecture { model: Model::Muzero { support: 5 }, ..architecture(&kind) }, 3);
             let Trained { game, search, discount, networks, .. } =
                 Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
             assert!(matches!(networks, Networks::Latent(_)), "{game}");

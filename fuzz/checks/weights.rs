@@ -228,8 +228,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         architecture(Model::Alphazero, [3, 3, 4], 1),
         architecture(Model::Alphazero, [1, 2, 2], 3),
         architecture(Model::AlphazeroReturns { support: 3 }, [4, 1, 1], 1),
-        architecture(Model::muzero(3), [4, 1, 1], 1),
-        architecture(Model::muzero_with_value_prefix(2), [2, 2, 3], 1),
+        architecture(Model::Muzero { support: 3 }, [4, 1, 1], 1),
+        architecture(Model::Muzero { support: 2 }, [2, 2, 3], 1),
         architecture(Model::StochasticMuzero { support: 2, codes: 3 }, [4, 1, 1], 1),
         architecture(Model::StochasticMuzero { support: 2, codes: 3 }, [1, 2, 2], 1),
     ];

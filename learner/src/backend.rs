@@ -116,7 +116,7 @@ mod tests {
         for model in [
             Model::Alphazero,
             Model::AlphazeroReturns { support: 5 },
-            Model::muzero(5),
+            Model::Muzero { support: 5 },
             Model::StochasticMuzero { support: 5, codes: 3 },
         ] {
             let settings = TrainerSettings { tower: training::TrainingKernel::Libtorch, ..TrainerSettings::default() };
@@ -131,6 +131,6 @@ mod tests {
     fn without_libtorch_the_kernels_train_whatever_instructions_the_cpu_has() {
         let kernels = made(Model::Alphazero, TrainerSettings::default()).unwrap();
         assert!(kernels.contains(&format!("{}, threads: 2", Path::widest())), "{kernels}");
-        made(Model::muzero(5), TrainerSettings::default()).unwrap();
+        made(Model::Muzero { support: 5 }, TrainerSettings::default()).unwrap();
     }
 }

@@ -4,7 +4,6 @@
 //! Start with [`TargetRange::of`].
 
 use inference::categorical::inverse_transform;
-use network::PREFIX_HORIZON;
 use training::{Examples, UnrolledBatch};
 use weights::Model;
 
@@ -24,20 +23,12 @@ impl TargetRange {
     pub(crate) fn of(examples: &Examples, model: Model) -> Option<Self> {
         let Examples::Unrolled(batch) = examples else { return None };
         let end = inverse_transform(model.support()? as f64) as f32;
-        let has_prefix = matches!(model, Model::Muzero { value_prefix: true, .. });
         let mut range = Self::default();
         let values = batch.values.iter().zip(&batch.value_weights).filter(|(_, weight)| **weight > 0.0);
         values.for_each(|(value, _)| range.add(*value, end));
         for (rewards, weights) in rows(batch) {
-            let mut sum = 0.0;
-            for (step, (reward, weight)) in rewards.iter().zip(weights).enumerate() {
-                // A value prefix is the sum of rewards since the memory was last empty.
-                let is_kept = has_prefix && step % PREFIX_HORIZON != 0;
-                sum = if is_kept { sum + reward } else { *reward };
-                if *weight > 0.0 {
-                    range.add(sum, end);
-                }
-            }
+            let rewards = rewards.iter().zip(weights).filter(|(_, weight)| **weight > 0.0);
+            rewards.for_each(|(reward, _)| range.add(*reward, end));
         }
         Some(range)
     }
@@ -70,7 +61,7 @@ mod tests {
     }
 
     // A support of 25 ends at 642.2.
-    const MUZERO: Model = Model::muzero(25);
+    const MUZERO: Model = Model::Muzero { support: 25 };
 
     #[test]
     fn values_and_rewards_beyond_either_end_of_the_support_are_counted() {
@@ -89,14 +80,6 @@ mod tests {
     fn an_alphazero_network_of_returns_has_targets_of_values_only() {
         let found = range(batch(0, &[-700.0, 3.0], &[]), Model::AlphazeroReturns { support: 25 });
         assert_eq!(found, TargetRange { targets: 2, beyond: 1, largest: 700.0 });
-    }
-
-    #[test]
-    fn value_prefixes_are_sums_that_begin_again_after_five_steps() {
-        let rewards = batch(6, &[0.0; 7], &[200.0; 6]);
-        let found = range(rewards.clone(), Model::muzero_with_value_prefix(25));
-        assert_eq!(found, TargetRange { targets: 13, beyond: 2, largest: 1000.0 }, "800 and 1000");
-        assert_eq!(range(rewards, MUZERO).beyond, 0);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn engines() -> (Vec<Named>, Vec<String>) {
 
 /// Returns a MuZero architecture of this size.
 fn architecture(size: NetworkSize) -> Architecture {
-    let model = Model::muzero(SUPPORT);
+    let model = Model::Muzero { support: SUPPORT };
     Architecture { planes: PLANES, actions: ACTIONS, model, ..size.architecture() }
 }
 

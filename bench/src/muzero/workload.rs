@@ -78,7 +78,7 @@ impl Workload {
         let (channels, blocks) = if (height, width) == (1, 1) { (128, 1) } else { (32, 2) };
         let (channels, blocks) = (self.channels.unwrap_or(channels), self.blocks.unwrap_or(blocks));
         let size = NetworkSize { blocks, channels, height, width };
-        let (game, actions, model) = (spec.name.clone(), spec.actions, Model::muzero(SUPPORT));
+        let (game, actions, model) = (spec.name.clone(), spec.actions, Model::Muzero { support: SUPPORT });
         Architecture { game, planes, actions, model, ..size.architecture() }
     }
 

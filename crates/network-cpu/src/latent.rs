@@ -8,7 +8,6 @@ pub(crate) mod folded;
 mod multiply_adds;
 mod network;
 mod pool;
-mod prefix;
 pub(crate) mod reference;
 mod residual;
 pub(crate) mod rows;
@@ -17,7 +16,6 @@ mod self_check;
 pub use evaluator::LatentEvaluator;
 pub use multiply_adds::LatentMultiplyAdds;
 pub use network::LatentNetwork;
-pub(crate) use pool::Memory;
 pub(crate) use self_check::self_check;
 
 #[cfg(test)]

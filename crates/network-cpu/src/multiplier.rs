@@ -5,7 +5,6 @@ use network::Activation;
 
 use crate::cells::{Shares, Sizes};
 use crate::folded::{Dense, Excitation};
-use crate::latent::Memory;
 use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
@@ -170,15 +169,6 @@ impl Multiplier {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
                 paths::avx512_bf16::means_of_atoms(logits, padded, bound, means),
-        });
-    }
-
-    /// [`rows::remember`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn remember(&self, sums: &[f32], padded: usize, memories: &mut [Memory]) {
-        of_leaf!(self.path, remember(sums, padded, memories), {
-            #[cfg(target_arch = "x86_64")]
-            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::remember(sums, padded, memories),
         });
     }
 

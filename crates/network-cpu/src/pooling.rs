@@ -257,12 +257,6 @@ macro_rules! passes {
             $crate::latent::rows::rescale(planes, position, channels);
         }
 
-        /// [`crate::latent::rows::remember`] with the path's instructions.
-        $(#[$attribute])*
-        pub(crate) fn remember(sums: &[f32], padded: usize, memories: &mut [$crate::latent::Memory]) {
-            $crate::latent::rows::remember(sums, padded, memories);
-        }
-
         /// [`crate::latent::rows::means_of_atoms`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {

@@ -393,7 +393,7 @@ fn unsupported_architectures_are_refused_with_the_reason() {
     let reasons = [narrow, returns].map(|of| supports(&of).unwrap_err().to_string());
     let expected = ["48 channels, only a multiple of 32 in bottleneck blocks", "40 channels, only a multiple of 16"];
     assert_eq!(reasons, expected.map(|sizes| format!("the CPU kernel does not support {sizes}")));
-    let vectors = Architecture { model: weights::Model::muzero(3), ..architecture([2, 1, 1], 40, 1) };
+    let vectors = Architecture { model: weights::Model::Muzero { support: 3 }, ..architecture([2, 1, 1], 40, 1) };
     supports(&vectors).unwrap();
     let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };
     assert!(matches!(

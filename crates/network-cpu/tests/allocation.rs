@@ -23,7 +23,7 @@ fn a_warm_evaluator_allocates_nothing() {
     towers(weights::Design { norm: weights::NormKind::Group, ..attention });
     towers(weights::Design { heads: weights::HeadKind::Pooled, ..weights::Design::default() });
     let with_chance = Model::StochasticMuzero { support: 20, codes: 7 };
-    for model in [Model::muzero(20), Model::muzero_with_value_prefix(20), with_chance] {
+    for model in [Model::Muzero { support: 20 }, with_chance] {
         latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100, model);
         latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70, model);
     }

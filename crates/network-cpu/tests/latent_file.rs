@@ -89,7 +89,7 @@ fn a_network_of_another_model_or_size_is_refused_with_the_reason() {
     let odd = Architecture { channels: 24, ..muzero.clone() };
     let error = kernel().latent_evaluator(&manifest(&odd, &bytes), &bytes).unwrap_err();
     assert!(matches!(error, Error::Unsupported { what: "channels", got: 24, .. }), "{error}");
-    let other = Architecture { model: Model::muzero(8), ..muzero };
+    let other = Architecture { model: Model::Muzero { support: 8 }, ..muzero };
     let error = kernel().latent_evaluator(&manifest(&other, &bytes), &bytes).unwrap_err();
     assert!(matches!(error, Error::Network(network::Error::Shape { .. })), "{error}");
 }

@@ -1,7 +1,6 @@
 mod dense;
 mod dense_stochastic;
 mod heads;
-mod prefixes;
 mod residual;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +13,6 @@ use weights::{Architecture, WeightsVersion};
 
 use self::dense::Dense;
 use self::dense_stochastic::DenseStochastic;
-use self::heads::Remember;
-use self::prefixes::Prefixes;
 use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, SubmittingThreads,
@@ -53,8 +50,6 @@ pub struct LibtorchLatent {
     pads: bool,
     /// Latent states, `[slots, N]`.
     pool: Tensor,
-    /// Memories of the latent states, in a network with value prefixes.
-    prefixes: Option<Prefixes>,
     slots: usize,
     /// `[B, A + 2]`, `[B, A + 1]` without rewards or, for afterstates, `[B, M + 1]` of the latest chunk.
     outputs: Vec<f32>,
@@ -114,13 +109,11 @@ impl Folded {
         }
     }
 
-    /// Maps latent states to policy logits, values and rewards, `[B, A + 2]`, float32; with `remember`, to value
-    /// prefixes instead of rewards.
-    fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
+    /// Maps latent states to policy logits, values and rewards, `[B, A + 2]`, float32.
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         match self {
-            Self::Dense(dense) => dense.predict(states, remember),
-            Self::Residual(residual) => residual.predict(states, remember),
-            // It predicts no value prefixes.
+            Self::Dense(dense) => dense.predict(states),
+            Self::Residual(residual) => residual.predict(states),
             Self::DenseStochastic(stochastic) => stochastic.predict(states),
         }
     }
@@ -180,7 +173,6 @@ impl LibtorchLatent {
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
             pool: Tensor::f_zeros([0, size(folded.state_size())], (crate::rules::kind(precision), device))?,
-            prefixes: Prefixes::of(network, precision, device)?,
             slots: 0,
             outputs: Vec::new(),
             folded,
@@ -209,7 +201,7 @@ impl LibtorchLatent {
         )?;
         grown.f_narrow(0, 0, size(self.slots))?.f_copy_(&self.pool)?;
         (self.pool, self.slots) = (grown, slots);
-        self.prefixes.as_mut().map_or(Ok(()), |prefixes| prefixes.grow(slots))
+        Ok(())
     }
 
     /// Returns the number of rows to compute for a chunk of `rows`.
@@ -231,11 +223,8 @@ impl LibtorchLatent {
             observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(crate::rules::kind(self.precision))?;
         let states = self.folded.represent(&observations)?;
         let to = self.indices(to)?;
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.empty(&to)?;
-        }
         // The reward of an observation is not read.
-        let answers = self.folded.predict(&states, None)?;
+        let answers = self.folded.predict(&states)?;
         self.keep(&states, &answers, &to)
     }
 
@@ -260,16 +249,7 @@ impl LibtorchLatent {
             return self.keep(&afterstates, &answers, &to);
         }
         let states = self.folded.next(&states, &choices)?;
-        let answers = match &mut self.prefixes {
-            None => self.folded.predict(&states, None)?,
-            Some(prefixes) => {
-                let mut step = prefixes.step(&part(0, rows)?)?;
-                let answers = self.folded.predict(&states, Some(&mut |hidden| step.remember(hidden)))?;
-                let (answers, memories) = step.end(&answers)?;
-                prefixes.keep(&memories.f_narrow(0, 0, size(steps.len()))?, &to)?;
-                answers
-            }
-        };
+        let answers = self.folded.predict(&states)?;
         self.keep(&states, &answers, &to)
     }
 

@@ -38,7 +38,6 @@ mod rules;
 mod tower;
 mod trainer;
 mod unrolled;
-mod value_prefix;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};

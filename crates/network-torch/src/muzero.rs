@@ -10,9 +10,8 @@ use weights::Architecture;
 use crate::{
     Error, Network,
     consistency::Projections,
-    layers::{self, Affine, Mode},
+    layers::{self, Mode},
     tower::Tower,
-    value_prefix,
 };
 
 /// Added to the range of a latent state in the rescaling, so that a constant state gives zeros.
@@ -26,8 +25,7 @@ pub(crate) struct Unrolled {
     pub(crate) policy: Tensor,
     /// `[(K + 1) · B, 2n + 1]`.
     pub(crate) value: Tensor,
-    /// `[K · B, 2n + 1]`: rewards of the first to the last action, or value prefixes up to each action. `None`
-    /// without a step.
+    /// `[K · B, 2n + 1]`: rewards of the first to the last action. `None` without a step.
     pub(crate) reward: Option<Tensor>,
     /// Inputs of the consistency loss, if it is trained.
     pub(crate) projections: Option<Projections>,
@@ -80,14 +78,10 @@ pub(crate) fn unroll(
         return Ok(Unrolled { policy, value, reward: None, projections: None, chance: None });
     }
     let after_actions = Tensor::f_cat(&states[1..], 0)?;
-    let DynamicsLayers { reward, memory, .. } = latent.dynamics()?;
     Ok(Unrolled {
         policy: latent.head(&layers.policy, &all)?,
         value: latent.head(&layers.value, &all)?,
-        reward: Some(match memory {
-            None => latent.head(reward, &after_actions)?,
-            Some(memory) => latent.prefix(reward, memory, &after_actions, steps)?,
-        }),
+        reward: Some(latent.head(&latent.dynamics()?.reward, &after_actions)?),
         projections: latent.projections(&after_actions, next_observations)?,
         chance: None,
     })
@@ -253,43 +247,20 @@ impl<'a> LatentTower<'a> {
         let Head { convolution, hidden, output } = head;
         let logits = match (convolution, hidden) {
             (Some(convolution), None) => self.tower.head(convolution, output, states)?,
-            (_, Some(_)) => return self.output(head, &self.hidden(head, states)?),
+            (Some(convolution), Some(hidden)) => {
+                let mut hidden = self.tower.head(convolution, hidden, states)?;
+                let _ = hidden.f_relu_()?;
+                self.linear(output, &hidden)?
+            }
+            (None, Some(hidden)) => self.linear(output, &self.dense(hidden, states)?)?,
             (None, None) => self.tower.affine(output)?.linear(states)?,
         };
         self.tower.widened(&logits)
     }
 
-    /// Maps latent states to the hidden units of a head that has some, `[B, 64]`.
-    pub(crate) fn hidden(&self, head: &Head, states: &Tensor) -> Result<Tensor, Error> {
-        let hidden = head.hidden.as_ref().expect("only heads with hidden units have their units computed");
-        match &head.convolution {
-            Some(convolution) => {
-                let mut hidden = self.tower.head(convolution, hidden, states)?;
-                let _ = hidden.f_relu_()?;
-                Ok(hidden)
-            }
-            None => Ok(self.dense(hidden, states)?.f_to_kind(self.tower.activation_kind())?),
-        }
-    }
-
-    /// Maps the states after the first to the last of `steps` actions, ordered by step, to the logits of value
-    /// prefixes, `[K · B, 2n + 1]`.
-    fn prefix(&self, reward: &Head, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
-        let hidden = self.hidden(reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
-        let remembered =
-            value_prefix::unroll(&self.gates(memory)?, &self.tower.widened(&hidden)?, self.tower.activation_kind())?;
-        self.output(reward, &remembered)
-    }
-
-    /// Maps hidden units `[B, 64]` to the logits of a head.
-    pub(crate) fn output(&self, head: &Head, hidden: &Tensor) -> Result<Tensor, Error> {
-        let logits = self.tower.affine(&head.output)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)?;
-        self.tower.widened(&logits)
-    }
-
-    /// Returns the matrix of the memory gates.
-    pub(crate) fn gates(&self, memory: &Layer) -> Result<Affine, Error> {
-        self.tower.affine(memory)
+    /// Applies a matrix with bias to hidden units `[B, in]`.
+    fn linear(&self, layer: &Layer, hidden: &Tensor) -> Result<Tensor, Error> {
+        self.tower.affine(layer)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)
     }
 
     /// Returns the projections of latent states after actions and of the observations there, if the network has the
@@ -305,9 +276,7 @@ impl<'a> LatentTower<'a> {
     /// Maps latent states after actions to predicted projections of the observations, `[B, P]`.
     fn predict_projection(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
         let hidden = self.dense(&heads.predictor_hidden, &self.project(heads, states)?)?;
-        let predicted =
-            self.tower.affine(&heads.predictor_output)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)?;
-        self.tower.widened(&predicted)
+        self.tower.widened(&self.linear(&heads.predictor_output, &hidden)?)
     }
 
     /// Maps observations after actions, `[B, K, C, H, W]`, to projections `[K · B, P]`, ordered by step. No gradient

@@ -33,7 +33,7 @@ pub(crate) struct UnrolledTargets {
     pub(crate) values: Tensor,
     /// `[B, K + 1]`.
     pub(crate) value_weights: Tensor,
-    /// `[B, K]`, before the transform: rewards, or value prefixes.
+    /// `[B, K]`, before the transform.
     pub(crate) rewards: Tensor,
     /// Inputs of the chance encoder and of the consistency loss, if either is trained.
     pub(crate) next_states: Option<NextStates>,
@@ -84,8 +84,7 @@ pub(crate) struct LossWeights {
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions,
 /// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
 /// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H. A reward has the value weight of
-/// the state before the action, and so has a value prefix u, which ends with that reward. The consistency loss is
-/// [`NextStates::loss`].
+/// the state before the action. The consistency loss is [`NextStates::loss`].
 ///
 /// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state
 /// before the action, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the

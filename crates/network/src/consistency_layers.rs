@@ -6,7 +6,7 @@ use crate::{Error, LatentLayers, Layer, is_vector};
 const PROJECTION_MAX: usize = 1024;
 
 /// Heads of MuZero's self-supervised consistency loss (Ye et al. 2021, section 4.1; SimSiam, Chen & He 2021). Only
-/// training needs them: they are in no published file.
+/// training needs them: they are in no published file, which they would make up to twice as large.
 ///
 /// The projector maps a latent state, flattened by cell and then channel to `[N]`, to `[P]` in three layers; the
 /// predictor maps `[P]` to `[P]` in two. With C channels or hidden units `P = min(2C, 1024)`, and the predictor has P
@@ -73,7 +73,7 @@ mod tests {
                 squeeze_excitation: 0,
                 global_pooling: 0,
                 design: weights::Design::default(),
-                model: Model::muzero(10),
+                model: Model::Muzero { support: 10 },
             };
             let layers = ConsistencyLayers::new(&architecture).unwrap();
             layers.iter().map(|layer| [layer.inputs, layer.outputs]).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 use weights::{Architecture, Model, NormKind};
 
 use crate::layers::{Block, Layer, check};
-use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
+use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, VALUE_HIDDEN};
 
 /// Layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and prediction heads. An
 /// AlphaZero network of returns has the same layers without dynamics and reward.
@@ -20,19 +20,12 @@ use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VAL
 /// a matrix computes from the one-hot action, so that an action that names a cell can mark it. The heads are as in
 /// [`Layers`](crate::Layers), with the reward head like the value head.
 ///
-/// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of
-/// 64 units between the hidden layer and the output, and the logits predict the prefix: the undiscounted sum of the
-/// rewards since the memory was last empty, each for the player who took the step. The memory is empty in the state
-/// of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden units x of a
-/// step, and h and c from the step before or 0: `[i, f, g, o] = W [x, h] + b`,
-/// `c' = sigmoid(f) c + sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
-///
 /// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
 /// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions,
-/// and `policy.hidden`, `policy.output` and so on dense and linear; the LSTM is `reward.memory`.
+/// and `policy.hidden`, `policy.output` and so on dense and linear.
 ///
 /// In Stochastic MuZero the dynamics lead from afterstates to states, with a chance code in place of the action;
-/// [`ChanceLayers`] lead to afterstates. It has no value prefix.
+/// [`ChanceLayers`] lead to afterstates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatentLayers {
     /// Observations to latent states.
@@ -56,8 +49,6 @@ pub struct DynamicsLayers {
     pub trunk: Trunk,
     /// Latent states to logits of the reward `[2n + 1]`.
     pub reward: Head,
-    /// Hidden units of reward head and memory to the gates of the memory; only with a value prefix.
-    pub memory: Option<Layer>,
 }
 
 /// Part of a network that computes a latent state before the rescaling.
@@ -134,7 +125,6 @@ impl LatentLayers {
             .into_iter()
             .chain(transition)
             .chain(heads.flat_map(Head::layers))
-            .chain(dynamics.and_then(|dynamics| dynamics.memory.as_ref()))
             .chain(self.chance.iter().flat_map(ChanceLayers::layers))
     }
 }
@@ -151,8 +141,6 @@ impl DynamicsLayers {
             action,
             trunk: Trunk::of(architecture, "dynamics", channels + beside),
             reward: Head::with_hidden(architecture, "reward", 2 * support + 1),
-            memory: matches!(architecture.model, Model::Muzero { value_prefix: true, .. })
-                .then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS)),
         }
     }
 }
@@ -253,7 +241,7 @@ mod tests {
             squeeze_excitation: 0,
             global_pooling: 0,
             design: weights::Design::default(),
-            model: Model::muzero(10),
+            model: Model::Muzero { support: 10 },
         }
     }
 
@@ -285,17 +273,6 @@ mod tests {
         ];
         let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
         assert_eq!(shapes(&architecture(3), "dynamics"), expected);
-    }
-
-    #[test]
-    fn a_value_prefix_adds_the_gates_of_a_memory_to_the_reward_head_and_nothing_else() {
-        for height in [1, 3] {
-            let plain = architecture(height);
-            let with = Architecture { model: Model::muzero_with_value_prefix(10), ..plain.clone() };
-            assert_eq!(shapes(&with, "reward.memory"), [("reward.memory.weight".to_owned(), vec![256, 128])]);
-            let count = |architecture| LatentLayers::new(architecture).unwrap().iter().count();
-            assert_eq!(count(&with), count(&plain) + 1);
-        }
     }
 
     #[test]

@@ -43,10 +43,6 @@ pub const POOLED: usize = 3 * HEAD_CHANNELS;
 pub const ACTION_PLANES: usize = 4;
 /// Hidden units of the value head.
 pub const VALUE_HIDDEN: usize = 64;
-/// Units of the LSTM for value prefixes, equal to the hidden units of the reward head.
-pub const MEMORY_UNITS: usize = 64;
-/// Steps after which that LSTM restarts with an empty memory (Ye et al. 2021).
-pub const PREFIX_HORIZON: usize = 5;
 /// ε that a norm adds to variances under the square root.
 pub const NORM_EPSILON: f64 = 1e-5;
 /// Channels per group of a group norm, the best choice in Wu and He (2018, table 3).

@@ -476,24 +476,10 @@ impl Settings {
 impl Config {
     /// Checks that settings of learned dynamics are only set for a model with dynamics.
     fn check_model(&self) -> Result<(), ConfigError> {
-        let NetworkSection { model, value_prefix, .. } = self.network;
-        let is_set = [
-            ("network.value_prefix", value_prefix, "is a reward head of muzero, and alphazero predicts no rewards"),
-            (
-                "learner.consistency_loss_weight",
-                self.learner.consistency_loss_weight > 0.0,
-                "compares unrolled states of muzero, and alphazero unrolls none",
-            ),
-        ];
-        if let Some((key, _, reason)) =
-            is_set.into_iter().find(|(_, is_set, _)| *is_set && model == ModelKind::Alphazero)
-        {
-            return Err(ConfigError::invalid(key, format!("{reason}; leave it out, or set network.model to muzero")));
-        }
-        if value_prefix && model == ModelKind::StochasticMuzero {
-            let reason = "is a reward head of muzero that stochastic_muzero does not have; leave it out, or set \
+        if self.learner.consistency_loss_weight > 0.0 && self.network.model == ModelKind::Alphazero {
+            let reason = "compares unrolled states of muzero, and alphazero unrolls none; leave it out, or set \
                           network.model to muzero";
-            return Err(ConfigError::invalid("network.value_prefix", reason));
+            return Err(ConfigError::invalid("learner.consistency_loss_weight", reason));
         }
         Ok(())
     }
@@ -586,30 +572,22 @@ mod tests {
     }
 
     #[test]
-    fn the_switches_of_efficientzero_are_off_by_default_and_refused_by_their_keys_without_a_learned_model() {
-        type Set = fn(&mut Config);
-        let of = |model, set: Set| {
+    fn the_consistency_loss_is_off_by_default_and_refused_by_its_key_without_a_learned_model() {
+        let of = |model, consistency_loss_weight| {
             let network = NetworkSection { model, ..NetworkSection::default() };
-            let mut config = Config { network, ..Config::default() };
-            set(&mut config);
+            let learner = LearnerSection { consistency_loss_weight, ..LearnerSection::default() };
+            let config = Config { network, learner, ..Config::default() };
             config.settings().map(drop).map_err(|error| error.to_string())
         };
-        let switches: [(&str, Set); 2] = [
-            ("network.value_prefix", |config| config.network.value_prefix = true),
-            ("learner.consistency_loss_weight", |config| config.learner.consistency_loss_weight = 2.0),
-        ];
-        for (key, set) in switches {
-            let refused = of(ModelKind::Alphazero, set).unwrap_err();
-            assert!(refused.contains(key) && refused.contains("set network.model to muzero"), "{refused}");
-            assert_eq!(of(ModelKind::Muzero, set), Ok(()));
-        }
-        assert_eq!(of(ModelKind::Alphazero, |_| {}), Ok(()));
-        let [(_, prefix), (_, consistency)] = switches;
-        let refused = of(ModelKind::StochasticMuzero, prefix).unwrap_err();
-        assert!(refused.contains("network.value_prefix") && refused.contains("network.model"), "{refused}");
-        assert_eq!(of(ModelKind::StochasticMuzero, consistency), Ok(()));
-        let refused = of(ModelKind::Muzero, |config| config.learner.consistency_loss_weight = -1.0).unwrap_err();
-        assert!(refused.contains("learner.consistency_loss_weight") && refused.contains("from 0"), "{refused}");
+        assert_eq!(LearnerSection::default().consistency_loss_weight, 0.0);
+        assert_eq!(of(ModelKind::Alphazero, 0.0), Ok(()));
+        let refused = of(ModelKind::Alphazero, 2.0).unwrap_err();
+        let [key, advice] = ["learner.consistency_loss_weight", "set network.model to muzero"];
+        assert!(refused.contains(key) && refused.contains(advice), "{refused}");
+        assert_eq!(of(ModelKind::Muzero, 2.0), Ok(()));
+        assert_eq!(of(ModelKind::StochasticMuzero, 2.0), Ok(()));
+        let refused = of(ModelKind::Muzero, -1.0).unwrap_err();
+        assert!(refused.contains(key) && refused.contains("from 0"), "{refused}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod chance;
 mod consistency;
 
-use network::{ACTION_PLANES, ConsistencyLayers, Head, LatentLayers, Layer, MEMORY_UNITS, PREFIX_HORIZON, Trunk};
+use network::{ACTION_PLANES, ConsistencyLayers, Head, LatentLayers, Layer, Trunk};
 use training::{Layout, Recompute};
 use weights::Architecture;
 
@@ -77,11 +77,7 @@ impl Unrolled<'_> {
             self.graph.add_loss(Loss::Value { step, logits });
         }
         let Some(dynamics) = &layers.dynamics else { return };
-        let rewards = match &dynamics.memory {
-            None => self.head(&dynamics.reward, &states[1..]),
-            Some(memory) => self.prefixes(&dynamics.reward, memory, &states[1..]),
-        };
-        for (step, logits) in rewards.into_iter().enumerate() {
+        for (step, logits) in self.head(&dynamics.reward, &states[1..]).into_iter().enumerate() {
             self.graph.add_loss(Loss::Reward { step, logits });
         }
     }
@@ -130,13 +126,7 @@ impl Unrolled<'_> {
 
     /// Applies a head: latent states to logits.
     fn head(&mut self, head: &Head, states: &[Value]) -> Vec<Value> {
-        let features = self.hidden(head, states);
-        features.into_iter().map(|features| self.graph.linear(&head.output, features)).collect()
-    }
-
-    /// Applies a head without the output layer.
-    fn hidden(&mut self, head: &Head, states: &[Value]) -> Vec<Value> {
-        match (&head.convolution, &head.hidden) {
+        let features = match (&head.convolution, &head.hidden) {
             (Some(convolution), None) => self.graph.convolve(convolution, states),
             (Some(convolution), Some(hidden)) => {
                 let features = self.graph.convolve(convolution, states);
@@ -144,24 +134,8 @@ impl Unrolled<'_> {
             }
             (None, Some(hidden)) => states.iter().map(|&state| self.graph.dense(hidden, state)).collect(),
             (None, None) => states.to_vec(),
-        }
-    }
-
-    /// Maps the states after each action to the logits of value prefixes (Ye et al. 2021, section 4.2).
-    fn prefixes(&mut self, reward: &Head, gates: &Layer, states: &[Value]) -> Vec<Value> {
-        let hidden = self.hidden(reward, states);
-        let mut memory = None;
-        let mut logits = Vec::new();
-        for (step, hidden) in hidden.into_iter().enumerate() {
-            let before = memory.filter(|_| step % PREFIX_HORIZON > 0);
-            let output = before.map_or_else(|| self.graph.zeros(MEMORY_UNITS), |[_, output]: [Value; 2]| output);
-            let x = self.graph.concatenate(hidden, output);
-            let sums = self.graph.linear(gates, x);
-            let [cell, output] = self.graph.remember(sums, before.map(|[cell, _]| cell));
-            logits.push(self.graph.linear(&reward.output, output));
-            memory = Some([cell, output]);
-        }
-        logits
+        };
+        features.into_iter().map(|features| self.graph.linear(&head.output, features)).collect()
     }
 }
 
@@ -208,7 +182,7 @@ mod tests {
 
     fn cases() -> Vec<Case> {
         let returns = Model::AlphazeroReturns { support: 3 };
-        let (muzero, prefix) = (Model::muzero(4), Model::muzero_with_value_prefix(4));
+        let muzero = Model::Muzero { support: 4 };
         let stochastic = Model::StochasticMuzero { support: 3, codes: 6 };
         let consistent = |case: Case| Case { has_consistency: true, ..case };
         let one_block = |architecture: Architecture| Architecture { blocks: 1, channels: 6, ..architecture };
@@ -216,15 +190,13 @@ mod tests {
             Case::new(vectors(), returns, 5, 0),
             Case::new(vectors(), muzero, 7, 3),
             Case::new(Architecture { blocks: 0, ..vectors() }, muzero, 40, 1),
-            Case::new(vectors(), prefix, 3, 7),
             Case::new(vectors(), stochastic, 5, 2),
             consistent(Case::new(vectors(), muzero, 4, 2)),
             Case::new(plain(2, 3), returns, 3, 0),
             Case::new(one_block(plain(2, 3)), muzero, 4, 2),
             Case::new(complete(), muzero, 3, 2),
-            Case::new(one_block(plain(2, 2)), prefix, 2, 6),
             Case::new(one_block(plain(3, 2)), stochastic, 3, 2),
-            consistent(Case::new(one_block(plain(2, 2)), prefix, 3, 2)),
+            consistent(Case::new(one_block(plain(2, 2)), muzero, 3, 2)),
             consistent(Case::new(one_block(plain(2, 2)), stochastic, 3, 2)),
         ]
     }

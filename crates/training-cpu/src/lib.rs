@@ -6,8 +6,8 @@
 //!
 //! `alphazero` and `latent` build the `graph` of a network, which runs forward and backward in phases between batch
 //! norms. The operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms
-//! (`norm`, `layer_norm`, `position_norm`), what follows norms (`activation`), `attention`, `pooled`, `rescale` and
-//! `lstm`; `losses`, `optimiser` and `muon` complete a step. Start with `graph`.
+//! (`norm`, `layer_norm`, `position_norm`), what follows norms (`activation`), `attention`, `pooled` and `rescale`;
+//! `losses`, `optimiser` and `muon` complete a step. Start with `graph`.
 
 mod activation;
 mod alphazero;
@@ -21,7 +21,6 @@ mod graph;
 mod latent;
 mod layer_norm;
 mod losses;
-mod lstm;
 mod matrix;
 mod muon;
 mod norm;

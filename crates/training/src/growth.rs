@@ -263,7 +263,7 @@ mod tests {
                 Architecture { design: mish, blocks: 4, ..small() },
                 "applies mish once more",
             ),
-            (Architecture { model: Model::muzero(5), ..small() }, small(), "a MuZero network"),
+            (Architecture { model: Model::Muzero { support: 5 }, ..small() }, small(), "a MuZero network"),
             (of(with_attention(2, 3)), of(with_attention(1, 3)), "attention 2 cannot become 1"),
             (of(with_attention(2, 3)), of(with_attention(2, 2)), "attention_heads 3 cannot become 2"),
             (

@@ -10,8 +10,7 @@ pub struct Losses {
     /// Cross-entropy of win/draw/loss, or of categorical values, against the targets, in nats; includes afterstates
     /// in a model with chance.
     pub value: f64,
-    /// Cross-entropy of categorical rewards, or value prefixes, against the targets, in nats; 0 for a network without
-    /// rewards.
+    /// Cross-entropy of categorical rewards against the targets, in nats; 0 for a network without rewards.
     pub reward: f64,
     /// 1 minus the cosine between the projections of unrolled states and of later observations, from 0 to 2; 0 if it
     /// is not trained.

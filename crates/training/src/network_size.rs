@@ -99,7 +99,8 @@ mod tests {
             2e-6 * products as f64
         );
         assert_eq!(attentive, expected);
-        let muzero = NetworkSize::of(&Architecture { model: Model::muzero(5), ..architecture }).unwrap().to_string();
+        let muzero =
+            NetworkSize::of(&Architecture { model: Model::Muzero { support: 5 }, ..architecture }).unwrap().to_string();
         assert!(muzero.ends_with(" MB)"), "{muzero}");
     }
 }

@@ -279,7 +279,7 @@ impl std::fmt::Display for Activation {
 
 /// Model that a network implements, which determines the network's functions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Model {
     /// Priors and win/draw/loss of a position with known rules: AlphaZero.
     #[default]
@@ -293,10 +293,6 @@ pub enum Model {
     Muzero {
         /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
         support: usize,
-        /// Whether the reward head predicts value prefixes (Ye et al. 2021): sums of rewards, by an LSTM over the
-        /// steps.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        value_prefix: bool,
     },
     /// MuZero with afterstates and chance codes (Antonoglou et al. 2022): Stochastic MuZero.
     StochasticMuzero {
@@ -313,9 +309,9 @@ impl Model {
     pub const fn support(self) -> Option<usize> {
         match self {
             Self::Alphazero => None,
-            Self::AlphazeroReturns { support }
-            | Self::Muzero { support, .. }
-            | Self::StochasticMuzero { support, .. } => Some(support),
+            Self::AlphazeroReturns { support } | Self::Muzero { support } | Self::StochasticMuzero { support, .. } => {
+                Some(support)
+            }
         }
     }
 
@@ -336,18 +332,6 @@ impl Model {
             Self::Alphazero | Self::AlphazeroReturns { .. } => false,
             Self::Muzero { .. } | Self::StochasticMuzero { .. } => true,
         }
-    }
-
-    /// Returns MuZero with a reward head that predicts rewards.
-    #[must_use]
-    pub const fn muzero(support: usize) -> Self {
-        Self::Muzero { support, value_prefix: false }
-    }
-
-    /// Returns EfficientZero's form of MuZero, with a reward head that predicts value prefixes.
-    #[must_use]
-    pub const fn muzero_with_value_prefix(support: usize) -> Self {
-        Self::Muzero { support, value_prefix: true }
     }
 }
 
@@ -435,11 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_value_prefix_is_written_and_read_as_before() {
+    fn a_model_is_written_and_read_by_its_fields_and_value_prefixes_of_earlier_builds_are_refused() {
         let text = r#"{"muzero":{"support":5}}"#;
-        assert_eq!(serde_json::to_string(&Model::muzero(5)).unwrap(), text);
-        assert_eq!(serde_json::from_str::<Model>(text).unwrap(), Model::muzero(5));
-        let with = Model::muzero_with_value_prefix(5);
-        assert_eq!(serde_json::from_str::<Model>(&serde_json::to_string(&with).unwrap()).unwrap(), with);
+        assert_eq!(serde_json::to_string(&Model::Muzero { support: 5 }).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Model>(text).unwrap(), Model::Muzero { support: 5 });
+        let with_prefix = r#"{"muzero":{"support":5,"value_prefix":true}}"#;
+        let error = serde_json::from_str::<Model>(with_prefix).unwrap_err().to_string();
+        assert!(error.contains("unknown field `value_prefix`"), "{error}");
     }
 }

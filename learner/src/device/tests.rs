@@ -135,8 +135,8 @@ fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_tha
     for (model, consistency_loss_weight) in [
         (Model::Alphazero, 0.0),
         (Model::AlphazeroReturns { support: 5 }, 0.0),
-        (Model::muzero(5), 0.0),
-        (Model::muzero_with_value_prefix(5), 2.0),
+        (Model::Muzero { support: 5 }, 0.0),
+        (Model::Muzero { support: 5 }, 2.0),
         (Model::StochasticMuzero { support: 5, codes: 4 }, 2.0),
         (Model::StochasticMuzero { support: 5, codes: 4 }, 0.0),
     ] {
@@ -163,7 +163,7 @@ fn a_comparison_is_stored_for_its_machine_network_and_batch_only() {
     remember(&file, key(256), &compared);
     assert_eq!(remembered(&file, &key(256)), Some(compared));
     assert_eq!(remembered(&file, &key(512)), None);
-    let unrolled = Architecture { model: Model::muzero(5), ..architecture() };
+    let unrolled = Architecture { model: Model::Muzero { support: 5 }, ..architecture() };
     let of_steps = |unroll_steps| super::key(&LearnerSection { unroll_steps, ..section() }, &unrolled, Device::Mps);
     assert_ne!(of_steps(5), of_steps(1));
     remember(&file, key(512), &Comparison { accelerator: Err("busy".to_owned()), cpu: speed(1.0, 512) });

@@ -24,7 +24,7 @@ struct Subject {
 fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
     let muzero = || Subject {
         make,
-        model: Model::muzero(5),
+        model: Model::Muzero { support: 5 },
         design: Design::default(),
         consistency_loss_weight: 0.0,
         optimiser: Optimiser::adamw(),
@@ -60,8 +60,7 @@ fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec
             ..muzero()
         },
         muzero(),
-        // With the switches of EfficientZero.
-        Subject { model: Model::muzero_with_value_prefix(5), consistency_loss_weight: 2.0, ..muzero() },
+        Subject { consistency_loss_weight: 2.0, ..muzero() },
         Subject {
             model: Model::StochasticMuzero { support: 5, codes: 3 },
             not_finite: || {

@@ -50,12 +50,12 @@ fn latent() -> Vec<(Architecture, f64)> {
         .flat_map(|architecture| {
             [
                 with(architecture, Model::AlphazeroReturns { support: 5 }, 0.0),
-                with(architecture, Model::muzero(5), 0.0),
-                with(architecture, Model::muzero_with_value_prefix(5), 2.0),
+                with(architecture, Model::Muzero { support: 5 }, 0.0),
+                with(architecture, Model::Muzero { support: 5 }, 2.0),
                 with(architecture, Model::StochasticMuzero { support: 5, codes: 6 }, 2.0),
             ]
         })
-        .chain([with(&deep, Model::muzero(5), 0.0)])
+        .chain([with(&deep, Model::Muzero { support: 5 }, 0.0)])
         .collect()
 }
 
@@ -271,11 +271,11 @@ fn recomputed_activations_of_both_backends_give_the_gradients_losses_and_statist
 
 #[test]
 fn a_checkpoint_of_one_backend_resumes_in_the_other() {
-    let muzero = Architecture { model: Model::muzero(5), blocks: 1, ..complete() };
-    let prefix = Architecture { model: Model::muzero_with_value_prefix(5), ..vectors() };
+    let muzero = Architecture { model: Model::Muzero { support: 5 }, blocks: 1, ..complete() };
+    let consistent = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
     let designs = designs().into_iter().map(|architecture| (architecture, 0.0));
     for (architecture, consistency_loss_weight) in
-        [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)].into_iter().chain(designs)
+        [(complete(), 0.0), (muzero, 0.0), (consistent, 2.0)].into_iter().chain(designs)
     {
         for (optimiser, moments) in [
             (Optimiser::adamw(), MomentFormat::F32),

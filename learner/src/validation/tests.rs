@@ -138,7 +138,7 @@ fn evaluation_uses_running_statistics_so_that_a_position_is_measured_alike_in_ev
 fn both_engines_measure_the_same_for_every_model() {
     network_torch::set_threads(1);
     let unroll = Unroll { unroll_steps: 2, td_steps: 2, discount: 1.0, ..Unroll::default() };
-    for (model, targets) in [(Model::Alphazero, POSITIONS), (Model::muzero(5), Targets::Unrolled(unroll))] {
+    for (model, targets) in [(Model::Alphazero, POSITIONS), (Model::Muzero { support: 5 }, Targets::Unrolled(unroll))] {
         let architecture = architecture(model, 16);
         let (manifest, bytes) = publish(&architecture, &trainer(&architecture), 1);
         let mut buffer = buffer_of(targets, 0..40);

@@ -264,7 +264,7 @@ fn models() -> impl Strategy<Value = Model> {
     prop_oneof![
         Just(Model::Alphazero),
         size().prop_map(|support| Model::AlphazeroReturns { support }),
-        (size(), any::<bool>()).prop_map(|(support, value_prefix)| Model::Muzero { support, value_prefix }),
+        size().prop_map(|support| Model::Muzero { support }),
         (size(), size()).prop_map(|(support, codes)| Model::StochasticMuzero { support, codes }),
     ]
 }

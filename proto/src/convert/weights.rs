@@ -64,7 +64,6 @@ impl From<&Architecture> for v1::Architecture {
             squeeze_excitation: wire_count(*squeeze_excitation),
             global_pooling: wire_count(*global_pooling),
             muzero_support: wire_count(if model.has_dynamics() { model.support().unwrap_or(0) } else { 0 }),
-            muzero_value_prefix: matches!(model, Model::Muzero { value_prefix: true, .. }),
             chance_codes: wire_count(model.codes()),
             return_support: wire_count(if model.has_dynamics() { 0 } else { model.support().unwrap_or(0) }),
             activation: v1::Activation::from(*activation).into(),
@@ -92,7 +91,6 @@ impl TryFrom<v1::Architecture> for Architecture {
             squeeze_excitation,
             global_pooling,
             muzero_support,
-            muzero_value_prefix,
             chance_codes,
             return_support,
             activation,
@@ -128,15 +126,9 @@ impl TryFrom<v1::Architecture> for Architecture {
                 heads: heads_from_wire(heads)?,
             },
             model: match (support, codes) {
-                (0, _) if muzero_value_prefix => {
-                    return Err(invalid("muzero_value_prefix", "is set for a network without muzero_support"));
-                }
                 (0, _) if return_support > 0 => Model::AlphazeroReturns { support: return_support },
                 (0, _) => Model::Alphazero,
-                (support, 0) => Model::Muzero { support, value_prefix: muzero_value_prefix },
-                (_, _) if muzero_value_prefix => {
-                    return Err(invalid("muzero_value_prefix", "must not be set for a network with chance_codes"));
-                }
+                (support, 0) => Model::Muzero { support },
                 (support, codes) => Model::StochasticMuzero { support, codes },
             },
         })

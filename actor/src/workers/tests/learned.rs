@@ -33,7 +33,7 @@ fn model(version: u64, before: &Before) -> RulesModel<TicTacToe, Watched> {
 
 fn learned(number: u64) -> Arc<Published> {
     let mut published = (*published(&TicTacToe::new(), number)).clone();
-    published.manifest.architecture.model = Model::muzero(10);
+    published.manifest.architecture.model = Model::Muzero { support: 10 };
     Arc::new(published)
 }
 

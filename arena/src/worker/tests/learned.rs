@@ -41,7 +41,7 @@ impl<G: Game> Backend for Rules<G> {
 
 fn learned(version: u64, game: &str) -> Arc<Published> {
     let mut published = (*published(version, game)).clone();
-    published.manifest.architecture.model = Model::muzero(10);
+    published.manifest.architecture.model = Model::Muzero { support: 10 };
     Arc::new(published)
 }
 

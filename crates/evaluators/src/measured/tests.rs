@@ -332,7 +332,7 @@ fn latent_engine(batch_max: usize, engines: [Learned; 2]) -> Result<String, crat
     let choices = vec![Choice { backend: first, is_shared: false }, Choice { backend: second, is_shared: true }];
     let measured = Measured::new(choices, Demand { threads: 2, batch_max }, host(&Memory::default()));
     let mut manifest = manifest();
-    manifest.architecture.model = weights::Model::muzero(5);
+    manifest.architecture.model = weights::Model::Muzero { support: 5 };
     let network = measured.build_network(&manifest, &Bytes::new())?;
     assert!(matches!(network, crate::Network::Latent(_)), "{network:?}");
     assert_eq!(measured.describe(), &*network.attributes().name);
@@ -361,7 +361,7 @@ fn an_engine_whose_recurrent_steps_fail_gets_no_latent_states() {
 #[test]
 fn an_engine_without_latent_states_is_named_in_the_error() {
     let mut manifest = manifest();
-    manifest.architecture.model = weights::Model::muzero(5);
+    manifest.architecture.model = weights::Model::Muzero { support: 5 };
     let error = Queue::default().build_network(&manifest, &Bytes::new()).unwrap_err();
     assert_eq!(error.to_string(), "queue does not support MuZero networks");
 }

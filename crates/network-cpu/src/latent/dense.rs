@@ -3,7 +3,6 @@ use inference::{Slot, Unroll};
 use super::answers::Answers;
 use super::folded::{DenseChance, DenseDynamics, DenseHead, DenseLayers, DenseTrunk};
 use super::pool::Pool;
-use super::prefix::Remembering;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;
 use crate::folded::{Affine, Normed};
@@ -199,14 +198,7 @@ impl DenseNetwork {
     ///
     /// # Panics
     /// Without dynamics.
-    pub(crate) fn recurrent(
-        &self,
-        buffers: &mut Buffers,
-        remembering: Remembering<'_>,
-        steps: &[Unroll],
-        pool: &mut Pool,
-        answers: &mut Answers,
-    ) {
+    pub(crate) fn recurrent(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
         let multiplier = Multiplier::new(self.path);
         let Dynamics { trunk, columns, reward } = self.dynamics.as_ref().expect("the network has dynamics");
         buffers.read_states(steps.iter().map(|step| step.from), pool);
@@ -216,7 +208,7 @@ impl DenseNetwork {
         self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
         self.value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
         answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
-        reward.remember(&multiplier, buffers, remembering, steps, pool, answers.scalar_mut());
+        reward.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
         answers.set_rewards(&multiplier, steps.len(), reward.output.padded_outputs());
     }
 
@@ -322,26 +314,6 @@ impl Head {
     fn new(path: KernelVariant, head: &DenseHead) -> Self {
         let hidden = Layer::new(path, &head.hidden, head.hidden.inputs);
         Self { hidden, output: Product::over_cells(path.packing(), &head.output, STATE, 0) }
-    }
-
-    /// Computes the logits of the states in the stream, which `steps` led to, with a memory if there is one.
-    fn remember(
-        &self,
-        multiplier: &Multiplier,
-        buffers: &mut Buffers,
-        remembering: Remembering<'_>,
-        steps: &[Unroll],
-        pool: &Pool,
-        logits: &mut [f32],
-    ) {
-        let Some((gates, memory)) = remembering else {
-            return self.compute(multiplier, buffers, steps.len(), logits);
-        };
-        let Buffers { stream, hidden, sums, runs, .. } = buffers;
-        self.hidden.multiply(multiplier, stream, runs, sums);
-        self.hidden.finish(multiplier, steps.len(), sums, memory.inputs_mut(), Finish::relu);
-        gates.compute(multiplier, memory, steps, pool, runs, hidden);
-        multiplier.multiply(&self.output, hidden, runs, Output::Matrix { values: logits, relu: false }, None);
     }
 
     /// Computes the logits `[rows, padded outputs]` of the states in the stream.

@@ -6,7 +6,7 @@ use inference::{Attributes, Batch, Error, LatentModel, LatentPredictions, Slot, 
 use weights::{Architecture, WeightsVersion};
 
 use super::network::{LatentNetwork, Workspace};
-use super::pool::{Memory, Pool};
+use super::pool::Pool;
 
 /// Batch size beyond which larger batches gain little.
 const PREFERRED_BATCH: usize = 256;
@@ -76,7 +76,6 @@ impl LatentModel for LatentEvaluator {
         let observations = batch.observations().chunks(pass * shape.len());
         for (index, (observations, to)) in observations.zip(to.chunks(pass)).enumerate() {
             let answers = self.network.initial(&mut self.workspace, observations, to, &mut self.pool);
-            to.iter().for_each(|slot| self.pool.remember(*slot, Memory::EMPTY));
             for row in 0..to.len() {
                 let legal = Some(batch.legal(index * pass + row));
                 let value = scalar(answers.value(row));
@@ -96,14 +95,9 @@ impl LatentModel for LatentEvaluator {
         check(steps, if self.codes() > 0 { self.codes() } else { actions });
         predictions.clear(actions);
         for steps in steps.chunks(self.network.pass()) {
-            let (answers, memories) = self.network.recurrent(&mut self.workspace, steps, &mut self.pool);
-            for (row, step) in steps.iter().enumerate() {
-                let (value, mut reward) = (scalar(answers.value(row)), scalar(answers.reward(row)));
-                if let Some(memory) = memories.map(|memories| memories.next(row)) {
-                    let prefix = reward;
-                    reward -= memory.prefix;
-                    self.pool.remember(step.to, memory.after(prefix));
-                }
+            let answers = self.network.recurrent(&mut self.workspace, steps, &mut self.pool);
+            for row in 0..steps.len() {
+                let (value, reward) = (scalar(answers.value(row)), scalar(answers.reward(row)));
                 if !predictions.push_logits(&answers.policy(row)[..actions], None, value, reward) {
                     return Err(self.not_finite());
                 }

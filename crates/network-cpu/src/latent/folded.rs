@@ -14,9 +14,6 @@ pub(crate) struct FoldedLatent {
     pub(crate) architecture: Architecture,
     /// n: values and rewards have 2n + 1 atoms.
     pub(crate) support: usize,
-    /// Gates of the memory, in a network with value prefixes: hidden units of reward head and memory, `[64 + 64]`, to
-    /// `[4 · 64]`.
-    pub(crate) memory: Option<Dense>,
     pub(crate) layers: FoldedLayers,
 }
 
@@ -154,9 +151,7 @@ impl FoldedLatent {
             false => FoldedLayers::Residual(ResidualLayers::build(&layers, source)?),
             true => FoldedLayers::Dense(DenseLayers::build(&layers, source)?),
         };
-        let memory = layers.dynamics.as_ref().and_then(|dynamics| dynamics.memory.as_ref());
-        let memory = memory.map(|memory| source.dense(memory)).transpose()?;
-        Ok(Self { architecture: architecture.clone(), support, memory, layers: folded })
+        Ok(Self { architecture: architecture.clone(), support, layers: folded })
     }
 }
 

@@ -69,7 +69,7 @@ mod tests {
             squeeze_excitation: 0,
             global_pooling: 0,
             design: weights::Design::default(),
-            model: Model::muzero(5),
+            model: Model::Muzero { support: 5 },
         };
         let counted = LatentMultiplyAdds::of(&architecture, &LatentLayers::new(&architecture).unwrap());
         let (block, policy, scalar) = (2 * 32 * 32, 32 * 64 + 64 * 3, 32 * 64 + 64 * 11);

@@ -6,7 +6,6 @@ use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
 use super::multiply_adds::LatentMultiplyAdds;
 use super::pool::Pool;
-use super::prefix::{self, Gates};
 use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
 
@@ -16,8 +15,6 @@ pub struct LatentNetwork {
     architecture: Architecture,
     path: KernelVariant,
     support: usize,
-    /// LSTM of a network with value prefixes.
-    gates: Option<Gates>,
     layers: Layers,
 }
 
@@ -31,7 +28,6 @@ enum Layers {
 #[derive(Debug)]
 pub(crate) struct Workspace {
     layers: LayerBuffers,
-    gates: Option<prefix::Buffers>,
     answers: Answers,
     /// Answers for afterstates, in a network with chance.
     of_afterstates: Option<Answers>,
@@ -71,15 +67,14 @@ impl LatentNetwork {
             let reason = "not supported by this CPU or system".to_owned();
             return Err(Error::Unavailable { path, reason });
         }
-        let FoldedLatent { architecture, support, memory, layers } = folded;
-        let gates = memory.as_ref().map(|memory| Gates::new(path, memory));
+        let FoldedLatent { architecture, support, layers } = folded;
         let layers = match layers {
             FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
             FoldedLayers::Residual(layers) => {
                 Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
             }
         };
-        Ok(Self { architecture: architecture.clone(), path, support: *support, gates, layers })
+        Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
     }
 
     /// Returns the shape of the network.
@@ -119,8 +114,7 @@ impl LatentNetwork {
 
     /// Returns an empty pool.
     pub(crate) fn pool(&self) -> Pool {
-        let pool = Pool::new(self.state_lines());
-        if self.gates.is_some() { pool.with_memories() } else { pool }
+        Pool::new(self.state_lines())
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
@@ -128,14 +122,13 @@ impl LatentNetwork {
             Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
             Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
-        let gates = self.gates.as_ref().map(|gates| gates.buffers(self.path, self.pass()));
         let padded_chance = match &self.layers {
             Layers::Dense(network) => network.padded_chance(),
             Layers::Residual(network) => network.padded_chance(),
         };
         let answers = |policy, scalar| Answers::new(self.support, self.pass(), policy, scalar);
         let of_afterstates = padded_chance.map(|[codes, scalar]| answers(codes, scalar));
-        Workspace { layers, gates, answers: answers(policy, scalar), of_afterstates }
+        Workspace { layers, answers: answers(policy, scalar), of_afterstates }
     }
 
     /// Returns the maximum observations or steps of a pass.
@@ -160,33 +153,24 @@ impl LatentNetwork {
                 network.initial(buffers, observations, to, pool, answers);
             }
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, None, Input::Observations(observations, to), pool, answers);
+                network.compute(buffers, Input::Observations(observations, to), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
         }
         answers
     }
 
-    /// Takes steps, at most one [pass](Self::pass). In a network with value prefixes the answers hold prefixes in
-    /// place of rewards, and the following memories are returned too.
-    pub(crate) fn recurrent<'a>(
-        &self,
-        workspace: &'a mut Workspace,
-        steps: &[Unroll],
-        pool: &mut Pool,
-    ) -> (&'a Answers, Option<&'a prefix::Buffers>) {
-        let Workspace { layers, gates, answers, .. } = workspace;
-        let remembering = self.gates.as_ref().zip(gates.as_mut());
+    /// Takes steps, at most one [pass](Self::pass).
+    pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, answers, .. } = workspace;
         match (&self.layers, layers) {
-            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
-                network.recurrent(buffers, remembering, steps, pool, answers);
-            }
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, remembering, Input::Steps(steps), pool, answers);
+                network.compute(buffers, Input::Steps(steps), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
         }
-        (answers, gates.as_ref())
+        answers
     }
 
     /// Takes actions to afterstates, at most one [pass](Self::pass), in a network with chance. The policy in the
@@ -197,7 +181,7 @@ impl LatentNetwork {
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.act(buffers, steps, pool, answers),
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, None, Input::Acts(steps), pool, answers);
+                network.compute(buffers, Input::Acts(steps), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
         }

@@ -2,7 +2,7 @@
 //! definition.
 
 use inference::categorical::inverse_transform;
-use network::{Activation, HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
+use network::{Activation, HEAD_CHANNELS, NORM_EPSILON};
 
 use super::folded::{
     DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualHead, ResidualLayers, ResidualTrunk,
@@ -19,23 +19,6 @@ pub(crate) struct Answer {
     pub(crate) policy: Vec<f64>,
     pub(crate) value: f64,
     pub(crate) reward: f64,
-    /// Memory of the state, in a network with value prefixes.
-    memory: Memory,
-}
-
-/// h, c, the prefix and the number of steps in the prefix.
-#[derive(Debug, Clone)]
-struct Memory {
-    output: Vec<f64>,
-    cell: Vec<f64>,
-    prefix: f64,
-    steps: usize,
-}
-
-impl Memory {
-    fn empty() -> Self {
-        Self { output: vec![0.0; MEMORY_UNITS], cell: vec![0.0; MEMORY_UNITS], prefix: 0.0, steps: 0 }
-    }
 }
 
 /// Returns the latent state of an observation, with the predictions; the reward is zero.
@@ -46,7 +29,7 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
         FoldedLayers::Residual(layers) => residual_trunk(network, &layers.representation, &observation),
     };
     rescale(&mut state);
-    Answer { reward: 0.0, memory: Memory::empty(), ..predictions(network, state, &Memory::empty()) }
+    Answer { reward: 0.0, ..predictions(network, state) }
 }
 
 /// Returns the afterstate of an action in the state of another answer, with the predictions, in a network with
@@ -71,11 +54,11 @@ pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action:
         }
         FoldedLayers::Dense(_) | FoldedLayers::Residual(_) => unreachable!("the network has afterstates"),
     };
-    Answer { state, policy, value: expectation(&value), reward: 0.0, memory: Memory::empty() }
+    Answer { state, policy, value: expectation(&value), reward: 0.0 }
 }
 
 /// Returns the next state after an action, or after a chance code from an afterstate, with the predictions.
-pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
+pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
     let one_hot = one_hot(choices(network), action);
     let mut next = match &network.layers {
         FoldedLayers::Dense(layers) => {
@@ -89,7 +72,7 @@ pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &A
         }
     };
     rescale(&mut next);
-    predictions(network, next, memory)
+    predictions(network, next)
 }
 
 /// Returns the number of actions or codes that the dynamics take.
@@ -104,42 +87,20 @@ fn one_hot(count: usize, hot: usize) -> Vec<f64> {
     (0..count).map(|index| if index == hot { 1.0 } else { 0.0 }).collect()
 }
 
-fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {
+fn predictions(network: &FoldedLatent, state: Vec<f64>) -> Answer {
     let (policy, value, reward) = match &network.layers {
         FoldedLayers::Dense(DenseLayers { policy, value, dynamics, .. }) => {
             let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
-            let reward = reward.map(|reward| (dense_hidden(reward, &state), &reward.output));
-            (head(policy), head(value), reward)
+            (head(policy), head(value), dynamics.as_ref().map(|dynamics| head(&dynamics.reward)))
         }
         FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, dynamics, .. }) => {
+            let head = |head: &ResidualHead| layer(&head.output, &residual_hidden(network, head, &state));
             let policy = layer(policy_output, &features(network, policy, &state));
-            let value = layer(&value.output, &residual_hidden(network, value, &state));
-            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
-            let reward = reward.map(|reward| (residual_hidden(network, reward, &state), &reward.output));
-            (policy, value, reward)
+            (policy, head(value), dynamics.as_ref().map(|dynamics| head(&dynamics.reward)))
         }
     };
-    let value = expectation(&value);
-    let Some((hidden, output)) = reward else {
-        return Answer { state, policy, value, reward: 0.0, memory: Memory::empty() };
-    };
-    let Some(gates) = &network.memory else {
-        return Answer { state, policy, value, reward: expectation(&layer(output, &hidden)), memory: Memory::empty() };
-    };
-    let mut memory = before.clone();
-    let sums = layer(gates, &[&hidden[..], &before.output].concat());
-    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    for unit in 0..MEMORY_UNITS {
-        let of = |gate: usize| sums[gate * MEMORY_UNITS + unit];
-        memory.cell[unit] = sigmoid(of(1)) * before.cell[unit] + sigmoid(of(0)) * of(2).tanh();
-        memory.output[unit] = sigmoid(of(3)) * memory.cell[unit].tanh();
-    }
-    memory.prefix = expectation(&layer(output, &memory.output));
-    memory.steps += 1;
-    let reward = memory.prefix - before.prefix;
-    let memory = if memory.steps == PREFIX_HORIZON { Memory::empty() } else { memory };
-    Answer { state, policy, value, reward, memory }
+    let reward = reward.map_or(0.0, |reward| expectation(&reward));
+    Answer { state, policy, value: expectation(&value), reward }
 }
 
 fn dense_trunk(trunk: &DenseTrunk, input: &[f64]) -> Vec<f64> {

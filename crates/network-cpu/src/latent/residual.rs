@@ -7,14 +7,13 @@ use weights::Architecture;
 use super::answers::Answers;
 use super::folded::{ResidualChance, ResidualDynamics, ResidualHead, ResidualLayers, ResidualTrunk};
 use super::pool::Pool;
-use super::prefix::{Remembering, write_units};
-use super::rows::take_rows;
+use super::rows::{take_rows, write};
 use crate::KernelVariant;
 use crate::arrangement::Arrangement;
 use crate::folded::{Affine, Dense};
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, Format, Layout, Planes, TILE_ROWS};
-use crate::product::{Output, Product, Run, Slab};
+use crate::product::{GROUP, Output, Product, Run, Slab};
 use crate::trunk::{Activations, Multipliers, Part, Trunk};
 
 /// A packed residual network of planes.
@@ -232,14 +231,7 @@ impl ResidualNetwork {
     ///
     /// # Panics
     /// If `input` has steps and the network no dynamics.
-    pub(crate) fn compute(
-        &self,
-        buffers: &mut Buffers,
-        remembering: Remembering<'_>,
-        input: Input<'_>,
-        pool: &mut Pool,
-        answers: &mut Answers,
-    ) {
+    pub(crate) fn compute(&self, buffers: &mut Buffers, input: Input<'_>, pool: &mut Pool, answers: &mut Answers) {
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
         let positions = input.len();
@@ -274,18 +266,9 @@ impl ResidualNetwork {
         if let Policy::Codes(head) = policy {
             head.compute(base, other, hidden, runs, positions, answers.policy_mut());
         }
-        if let Input::Steps(steps) = input {
+        if let Input::Steps(_) = input {
             let Dynamics { reward, .. } = self.dynamics();
-            match remembering {
-                None => reward.compute(base, other, hidden, runs, positions, answers.scalar_mut()),
-                Some((gates, memory)) => {
-                    for (row, units) in other.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
-                        write_units(memory.inputs_mut(), row, 0, units);
-                    }
-                    gates.compute(base, memory, steps, pool, runs, hidden);
-                    reward.output(base, hidden, runs, answers.scalar_mut());
-                }
-            }
+            reward.compute(base, other, hidden, runs, positions, answers.scalar_mut());
             answers.set_rewards(base, positions, reward.output.padded_outputs());
         }
     }
@@ -504,14 +487,12 @@ impl Head {
         rows: usize,
         logits: &mut [f32],
     ) {
+        let (first, block_lines, format) = (hidden.index(0, 0, 0), hidden.layout.block_lines, hidden.format);
         for (row, units) in units.chunks_exact(VALUE_HIDDEN).take(rows).enumerate() {
-            write_units(hidden, row, 0, units);
+            for (group, units) in units.as_chunks::<GROUP>().0.iter().enumerate() {
+                write(format, &mut hidden.lines[first + row..], block_lines, group, units);
+            }
         }
-        self.output(multiplier, hidden, runs, logits);
-    }
-
-    /// Computes the logits of the hidden units in planes.
-    fn output(&self, multiplier: &Multiplier, hidden: &Planes, runs: &[Run], logits: &mut [f32]) {
         multiplier.multiply(&self.output, hidden, runs, Output::Matrix { values: logits, relu: false }, None);
     }
 }

@@ -7,9 +7,7 @@
 use std::ops::Range;
 
 use inference::Unroll;
-use network::MEMORY_UNITS;
 
-use super::pool::Memory;
 use crate::KernelVariant;
 use crate::folded::Normed;
 use crate::multiply::rectified;
@@ -349,37 +347,6 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
     }
 }
 
-/// Takes one step of an LSTM of 64 units in each row. The gate sums `[rows, padded]`, in the order i, f, g and o from
-/// the start of each row, replace h and c of the memories.
-#[inline(always)]
-pub(crate) fn remember(sums: &[f32], padded: usize, memories: &mut [Memory]) {
-    const GROUPS: usize = MEMORY_UNITS / GROUP;
-    let product = |a, b| each(a, b, |a, b| a * b);
-    for (memory, sums) in memories.iter_mut().zip(sums.chunks_exact(padded)) {
-        let gates = sums[..4 * MEMORY_UNITS].as_chunks::<GROUP>().0;
-        let Memory { output, cell, .. } = memory;
-        let units = output.as_chunks_mut::<GROUP>().0.iter_mut().zip(cell.as_chunks_mut::<GROUP>().0);
-        for (group, (output, cell)) in units.enumerate() {
-            let gate = |index: usize| gates[index * GROUPS + group];
-            let added = product(sigmoid(gate(0)), tanh(gate(2)));
-            *cell = each(product(sigmoid(gate(1)), *cell), added, |kept, added| kept + added);
-            *output = product(sigmoid(gate(3)), tanh(*cell));
-        }
-    }
-}
-
-/// Returns `1 / (1 + exp(−x))`. A number that is not finite gives NaN.
-#[inline(always)]
-fn sigmoid(x: [f32; GROUP]) -> [f32; GROUP] {
-    each(x, exp_of_negative(x.map(|x| -x.abs())), |x, exp| (if x < 0.0 { exp } else { 1.0 }) / (1.0 + exp) + x * 0.0)
-}
-
-/// Returns `(exp(x) − exp(−x)) / (exp(x) + exp(−x))`. A number that is not finite gives NaN.
-#[inline(always)]
-fn tanh(x: [f32; GROUP]) -> [f32; GROUP] {
-    each(x, exp_of_negative(x.map(|x| -2.0 * x.abs())), |x, exp| ((1.0 - exp) / (1.0 + exp)).copysign(x) + x * 0.0)
-}
-
 /// Returns `exp(x)` for x ≤ 0, to 2 units in the last place; below −87 it returns `exp(−87)`, which is nearly the
 /// smallest normal number. Cody & Waite's reduction and the polynomial of the Cephes library.
 #[inline(always)]
@@ -415,20 +382,6 @@ mod tests {
         for x in [-88.0, -1e30, f32::NEG_INFINITY] {
             let [got, ..] = exp_of_negative([x; GROUP]);
             assert!((0.0..2e-38).contains(&got), "exp({x}) is {got}");
-        }
-    }
-
-    #[test]
-    fn the_functions_of_an_lstm_agree_with_float64_and_keep_what_is_not_finite() {
-        for step in -400_000..=400_000 {
-            let x = step as f32 / 10_000.0;
-            let ([sigmoid, ..], [tanh, ..]) = (sigmoid([x; GROUP]), super::tanh([x; GROUP]));
-            let wide = f64::from(x);
-            assert!((f64::from(sigmoid) - 1.0 / (1.0 + (-wide).exp())).abs() < 3e-7, "sigmoid({x}) is {sigmoid}");
-            assert!((f64::from(tanh) - wide.tanh()).abs() < 3e-7, "tanh({x}) is {tanh}");
-        }
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert!(sigmoid([bad; GROUP])[0].is_nan() && super::tanh([bad; GROUP])[0].is_nan(), "{bad}");
         }
     }
 

@@ -28,7 +28,7 @@ fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: us
         squeeze_excitation: 0,
         global_pooling: 0,
         design: weights::Design::default(),
-        model: Model::muzero(10),
+        model: Model::Muzero { support: 10 },
     }
 }
 
@@ -190,7 +190,7 @@ fn every_path_agrees_with_float64_for_vectors_of_every_size() {
 #[test]
 fn every_path_agrees_with_float64_for_dense_networks_of_every_depth_and_support() {
     for (blocks, support) in [(0, 1), (2, 7), (3, 8), (1, 300)] {
-        let model = Model::muzero(support);
+        let model = Model::Muzero { support };
         check_against_float64(&Architecture { model, ..architecture([19, 1, 1], 48, blocks, 3) }, 5);
     }
     check_against_float64(&architecture([70, 1, 1], 32, 1, 40), 600);
@@ -219,18 +219,6 @@ fn every_path_agrees_with_float64_for_planes_with_excitation_and_pooling() {
     for (units, pooled) in [(8, 0), (0, 20), (12, 16)] {
         let plain = architecture([2, 4, 4], 48, 3, 7);
         check_against_float64(&Architecture { squeeze_excitation: units, global_pooling: pooled, ..plain }, 16);
-    }
-}
-
-#[test]
-fn every_path_agrees_with_float64_for_rewards_that_are_differences_of_value_prefixes() {
-    // The sum restarts after the fifth step.
-    let with_prefix = |architecture| Architecture { model: Model::muzero_with_value_prefix(10), ..architecture };
-    for (units, positions) in [(1, 3), (64, 1), (64, 257), (100, 67)] {
-        check_chains_against_float64::<7>(&with_prefix(architecture([4, 1, 1], units, 1, 5)), positions);
-    }
-    for (shape, positions) in [([2, 3, 3], 33), ([2, 6, 7], 3), ([1, 1, 2], 1)] {
-        check_chains_against_float64::<7>(&with_prefix(architecture(shape, 16, 1, 7)), positions);
     }
 }
 
@@ -327,12 +315,7 @@ fn rng(seed: u64) -> ChaCha8Rng {
 
 /// An evaluator with room for 32 states of a small network of vectors, on the widest path.
 fn small(change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
-    small_of(Model::muzero(10), change)
-}
-
-fn small_of(model: Model, change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
-    let architecture = Architecture { model, ..architecture([4, 1, 1], 20, 1, 3) };
-    let mut network = FoldedLatent::random(&architecture, 3).unwrap();
+    let mut network = FoldedLatent::random(&architecture([4, 1, 1], 20, 1, 3), 3).unwrap();
     change(&mut network);
     let mut evaluator = evaluator(&network, available().next().unwrap());
     evaluator.reserve(32).unwrap();
@@ -438,17 +421,15 @@ fn answers_do_not_depend_on_the_rest_of_the_batch_nor_on_growth_of_the_pool() {
 
 #[test]
 fn a_step_may_replace_the_state_that_it_reads() {
-    for model in [Model::muzero(10), Model::muzero_with_value_prefix(10)] {
-        let mut evaluator = small_of(model, |_| {});
-        let (mut apart, mut same) = (LatentPredictions::default(), LatentPredictions::default());
-        evaluator.initial(&observations(&[0.7, 0.7]), &[Slot(0), Slot(1)], &mut apart).unwrap();
-        for _ in 0..2 {
-            evaluator.recurrent(&[unroll(0, 1, 0)], &mut same).unwrap();
-        }
-        evaluator.recurrent(&[unroll(1, 1, 2)], &mut apart).unwrap();
-        evaluator.recurrent(&[unroll(2, 1, 3)], &mut apart).unwrap();
-        assert_eq!(same, apart);
+    let mut evaluator = small(|_| {});
+    let (mut apart, mut same) = (LatentPredictions::default(), LatentPredictions::default());
+    evaluator.initial(&observations(&[0.7, 0.7]), &[Slot(0), Slot(1)], &mut apart).unwrap();
+    for _ in 0..2 {
+        evaluator.recurrent(&[unroll(0, 1, 0)], &mut same).unwrap();
     }
+    evaluator.recurrent(&[unroll(1, 1, 2)], &mut apart).unwrap();
+    evaluator.recurrent(&[unroll(2, 1, 3)], &mut apart).unwrap();
+    assert_eq!(same, apart);
 }
 
 #[test]
@@ -468,22 +449,6 @@ fn an_action_may_replace_the_state_that_it_leads_from_by_the_afterstate() {
         evaluator.recurrent(&[unroll(2, 4, 3)], &mut apart).unwrap();
         assert_eq!(same, apart, "{path}");
     }
-}
-
-#[test]
-fn a_new_observation_in_a_slot_begins_a_new_sum_of_rewards() {
-    let mut evaluator = small_of(Model::muzero_with_value_prefix(10), |_| {});
-    let mut predictions = LatentPredictions::default();
-    let mut first_reward = |evaluator: &mut LatentEvaluator| {
-        evaluator.initial(&observations(&[0.7]), &[Slot(0)], &mut predictions).unwrap();
-        evaluator.recurrent(&[unroll(0, 1, 1)], &mut predictions).unwrap();
-        predictions.reward(0)
-    };
-    let expected = first_reward(&mut evaluator);
-    let mut later = LatentPredictions::default();
-    evaluator.recurrent(&[unroll(1, 2, 0)], &mut later).unwrap();
-    evaluator.recurrent(&[unroll(0, 2, 2)], &mut later).unwrap();
-    assert_eq!(first_reward(&mut evaluator), expected);
 }
 
 #[test]

@@ -1,17 +1,16 @@
 //! Check for every engine of MuZero networks: predictions along a chain of steps from an observation.
 
 use game::{Action, ObservationShape};
-use inference::categorical::{inverse_transform, transform};
+use inference::categorical::transform;
 use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
 use weights::{Architecture, Model};
 
 use super::{Named, architecture};
 
-/// Dense and residual networks: with rewards, with value prefixes, with nine chance codes, and without dynamics.
+/// Dense and residual networks: with rewards, with nine chance codes, and without dynamics.
 pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
     let models = [
-        Model::muzero(5),
-        Model::muzero_with_value_prefix(5),
+        Model::Muzero { support: 5 },
         Model::StochasticMuzero { support: 5, codes: 9 },
         Model::AlphazeroReturns { support: 5 },
     ];
@@ -35,7 +34,7 @@ pub(crate) fn agrees(named: &Named, model: &mut impl LatentModel) {
     near_predictions(named, &state, &predictions, "the observation");
     match named.architecture.model {
         Model::StochasticMuzero { .. } => takes_actions_and_codes(named, model, state),
-        Model::Muzero { value_prefix, .. } => takes_actions(named, model, state, value_prefix),
+        Model::Muzero { .. } => takes_actions(named, model, state),
         Model::AlphazeroReturns { .. } => takes_no_step(model),
         Model::Alphazero => unreachable!("the network has latent states"),
     }
@@ -47,23 +46,15 @@ fn takes_no_step(model: &mut impl LatentModel) {
     assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
 }
 
-fn takes_actions(named: &Named, model: &mut impl LatentModel, mut state: Vec<f64>, has_prefix: bool) {
+fn takes_actions(named: &Named, model: &mut impl LatentModel, mut state: Vec<f64>) {
     let mut predictions = LatentPredictions::default();
     let (mut from, mut to) = (Slot(0), Slot(1));
-    let (mut memory, mut before) = ([[0.0; 64]; 2], 0.0);
     for (step, action) in [0, 4, 2, 1, 5, 3, 0].into_iter().enumerate() {
         let at = format!("{:?}, step {step}", named.architecture);
         model.recurrent(&[Unroll { from, action: Action(action), to }], &mut predictions).expect("an answer");
         state = named.unroll(&state, action.into());
         near_predictions(named, &state, &predictions, &at);
-        if has_prefix {
-            let prefix = inverse_transform(named.prefix(&state, &mut memory));
-            near(predictions.reward(0), prefix - before, &format!("{at}: the reward"));
-            // A new sum starts after five steps.
-            (memory, before) = if step == 4 { ([[0.0; 64]; 2], 0.0) } else { (memory, prefix) };
-        } else {
-            near_atoms(predictions.reward(0), named.scalar("reward", &state), &format!("{at}: the reward"));
-        }
+        near_atoms(predictions.reward(0), named.scalar("reward", &state), &format!("{at}: the reward"));
         std::mem::swap(&mut from, &mut to);
     }
 }

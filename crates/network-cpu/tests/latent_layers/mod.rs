@@ -28,7 +28,7 @@ pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture 
         squeeze_excitation: 0,
         global_pooling: 0,
         design: weights::Design::default(),
-        model: Model::muzero(5),
+        model: Model::Muzero { support: 5 },
     }
 }
 
@@ -111,18 +111,8 @@ impl Named {
 
     /// Returns the mean atom of a head.
     pub(crate) fn scalar(&self, head: &str, state: &[f64]) -> f64 {
-        self.mean(head, &self.hidden(head, state))
-    }
-
-    /// Returns the mean atom of the value prefix after one more step; h and c are replaced.
-    pub(crate) fn prefix(&self, state: &[f64], [h, c]: &mut [[f64; 64]; 2]) -> f64 {
-        let gates = self.linear("reward.memory", &[&self.hidden("reward", state)[..], h].concat());
-        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        for unit in 0..64 {
-            c[unit] = sigmoid(gates[64 + unit]) * c[unit] + sigmoid(gates[unit]) * gates[128 + unit].tanh();
-            h[unit] = sigmoid(gates[192 + unit]) * c[unit].tanh();
-        }
-        self.mean("reward", h)
+        let logits = self.linear(&format!("{head}.output"), &self.hidden(head, state));
+        (-5..=5).zip(shares(&logits)).map(|(atom, share)| f64::from(atom) * share).sum()
     }
 
     fn hidden(&self, head: &str, state: &[f64]) -> Vec<f64> {
@@ -130,12 +120,6 @@ impl Named {
             true => self.dense(&format!("{head}.hidden"), state),
             false => self.linear(&format!("{head}.hidden"), &self.features(head, state)),
         })
-    }
-
-    fn mean(&self, head: &str, hidden: &[f64]) -> f64 {
-        let logits = self.linear(&format!("{head}.output"), hidden);
-        let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
-        (-5..=5).zip(&logits).map(|(atom, logit)| f64::from(atom) * logit.exp() / total).sum()
     }
 
     fn is_dense(&self) -> bool {

@@ -1,7 +1,7 @@
 use network::{Head, Layer, NORM_EPSILON, Role, Trunk, VALUE_HIDDEN};
 use tch::{Kind, Tensor};
 
-use super::heads::{self, Batched, Remember};
+use super::heads::{self, Batched};
 use super::size;
 use crate::{Error, Network};
 use inference::Precision;
@@ -92,13 +92,8 @@ impl Dense {
         trunk.after_matrix(&of_actions.f_addmm(states, &trunk.input.weight)?)
     }
 
-    pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
-        let mut hidden = self.hidden.apply(states)?;
-        if let Some(remember) = remember {
-            let of_reward = remember(&hidden.f_select(1, 2)?)?.f_unsqueeze(1)?;
-            hidden = Tensor::f_cat(&[hidden.f_narrow(1, 0, 2)?, of_reward], 1)?;
-        }
-        let logits = self.outputs.apply(&hidden.f_transpose(0, 1)?)?;
+    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+        let logits = self.outputs.apply(&self.hidden.apply(states)?.f_transpose(0, 1)?)?;
         let policy = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.actions))?;
         let scalars = logits.f_narrow(0, 1, logits.size()[0] - 1)?;
         heads::answers(&policy, &scalars.f_narrow(2, 0, size(self.atoms))?)

@@ -14,10 +14,6 @@ pub(super) fn all(layers: &LatentLayers) -> Vec<&Head> {
     [&layers.policy, &layers.value].into_iter().chain(reward).collect()
 }
 
-/// Maps hidden units of the reward head `[B, 64]` to the inputs of the output layer: see
-/// [`Step`](super::prefixes::Step).
-pub(super) type Remember<'a> = dyn FnMut(&Tensor) -> Result<Tensor, Error> + 'a;
-
 /// Matrices of several heads as one batched matrix: `[heads, B, in]` to `[heads, B, out]`, padded with zeros for
 /// heads with fewer outputs.
 ///

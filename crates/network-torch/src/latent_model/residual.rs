@@ -2,7 +2,7 @@ use network::{ACTION_PLANES, ChanceLayers, HEAD_CHANNELS, Head, Layer, Trunk, VA
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
-use super::heads::{self, Batched, Remember};
+use super::heads::{self, Batched};
 use super::size;
 use crate::{
     DeviceRules, Error, MemoryFormat, Network, categorical,
@@ -135,15 +135,11 @@ impl Residual {
         self.transition(&self.chance()?.dynamics, states, actions)
     }
 
-    pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
+    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         let features = self.features(&self.heads, states)?;
         let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
         let scalars = features.size()[0] - 1;
-        let mut hidden = features.f_narrow(0, 1, scalars)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
-        if let Some(remember) = remember {
-            let of_reward = remember(&hidden.f_select(0, 1)?)?;
-            hidden = Tensor::f_stack(&[hidden.f_select(0, 0)?, of_reward], 0)?;
-        }
+        let hidden = features.f_narrow(0, 1, scalars)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
         heads::answers(&policy, &self.heads.outputs.apply(&hidden)?)
     }
 

@@ -15,8 +15,7 @@ use crate::{
     DeviceRules, Error, Network, categorical,
     layers::Mode,
     muzero::LatentTower,
-    tests::networks::{dense, numbers, of_returns, residual, seasoned, small, stochastic, with_prefix},
-    value_prefix::Memory,
+    tests::networks::{dense, numbers, of_returns, residual, seasoned, small, stochastic},
 };
 use inference::Precision;
 
@@ -45,44 +44,10 @@ fn observations(architecture: &Architecture, rows: usize) -> Batch {
     batch
 }
 
-/// Memories of latent states, with the predicted reward sums so far.
-struct Remembered {
-    memory: Memory,
-    prefix: Vec<f64>,
-    steps: usize,
-}
-
-impl Remembered {
-    fn nothing() -> Self {
-        let zeros = || Tensor::zeros([13, 64], (Kind::Float, Device::Cpu));
-        Self { memory: Memory { output: zeros(), cell: zeros() }, prefix: vec![0.0; ROWS], steps: 0 }
-    }
-
-    /// Returns the rewards of the steps that led to `states`.
-    fn rewards(&mut self, tower: LatentTower<'_>, states: &Tensor) -> Vec<f64> {
-        let layers = tower.dynamics().unwrap();
-        let Some(gates) = &layers.memory else {
-            return numbers(&categorical::value(&tower.head(&layers.reward, states).unwrap()).unwrap());
-        };
-        let hidden = tower.hidden(&layers.reward, states).unwrap();
-        self.memory = self.memory.next(&tower.gates(gates).unwrap(), &hidden, Kind::Float).unwrap();
-        let logits = tower.output(&layers.reward, &self.memory.output).unwrap();
-        let prefix = numbers(&categorical::value(&logits).unwrap());
-        let rewards = prefix.iter().zip(&self.prefix).map(|(after, before)| after - before).collect();
-        (self.prefix, self.steps) = (prefix, self.steps + 1);
-        if self.steps == 5 {
-            *self = Self::nothing();
-        }
-        rewards
-    }
-
-    /// Reorders the rows.
-    fn ordered(&mut self, order: &Tensor) {
-        let Memory { output, cell } = &self.memory;
-        self.memory = Memory { output: output.index_select(0, order), cell: cell.index_select(0, order) };
-        let order = Vec::<i64>::try_from(order).unwrap();
-        self.prefix = order.iter().map(|&row| self.prefix[usize::try_from(row).unwrap()]).collect();
-    }
+/// Returns the rewards of the steps that led to `states`.
+fn rewards(tower: LatentTower<'_>, states: &Tensor) -> Vec<f64> {
+    let reward = &tower.dynamics().unwrap().reward;
+    numbers(&categorical::value(&tower.head(reward, states).unwrap()).unwrap())
 }
 
 /// Returns the results for latent states from the network with batch norms in place: priors over `legal`, values,
@@ -147,12 +112,10 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
     let mut states = tower.represent(&input).unwrap();
     let legal = |i: usize, action: usize| batch.legal(i).iter().any(|legal| legal.index() == action);
     assert_answers(&predictions, &expected(tower, &states, &[0.0; ROWS], legal), tolerance);
-    let mut remembered = Remembered::nothing();
 
     // Slots swap roles, so that each step reads states from the previous step and overwrites older states.
     let (mut from, mut to) = (to, spare);
-    // Value prefixes restart after the fifth step.
-    for _ in 0..7 {
+    for _ in 0..4 {
         let actions: Vec<u16> =
             (0..ROWS).map(|_| rng.random_range(0..u16::try_from(architecture.actions).unwrap())).collect();
         let steps: Vec<Unroll> =
@@ -160,21 +123,19 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
         model.recurrent(&steps, &mut predictions).unwrap();
         let taken: Vec<i64> = actions.iter().copied().map(i64::from).collect();
         states = tower.next(&states, &Tensor::from_slice(&taken)).unwrap();
-        let rewards = remembered.rewards(tower, &states);
-        assert_answers(&predictions, &expected(tower, &states, &rewards, |_, _| true), tolerance);
+        assert_answers(&predictions, &expected(tower, &states, &rewards(tower, &states), |_, _| true), tolerance);
         std::mem::swap(&mut from, &mut to);
         // Two rows exchange slots, so that the slots are not in order.
         from.swap(2, 7);
         let order = Tensor::from_slice(&[0_i64, 1, 7, 3, 4, 5, 6, 2, 8, 9, 10, 11, 12]);
         states = states.index_select(0, &order);
-        remembered.ordered(&order);
     }
 }
 
 #[test]
 fn a_chain_of_steps_through_random_slots_agrees_with_the_unfolded_network() {
     let plain = Architecture { squeeze_excitation: 0, global_pooling: 0, ..residual() };
-    for architecture in [dense(), residual(), plain, with_prefix(dense()), with_prefix(residual())] {
+    for architecture in [dense(), residual(), plain] {
         agrees_with_the_network(&architecture, DeviceRules::CPU, Precision::F32, 1e-5);
     }
 }
@@ -227,9 +188,7 @@ fn agrees_with_the_network_with_chance(
         model.recurrent(&steps(&afterstates_at, &states_at, &codes), &mut predictions).unwrap();
         let one_hot = numbered(&codes).one_hot(i64::try_from(architecture.model.codes()).unwrap());
         let next = tower.follow(&afterstates, &one_hot).unwrap();
-        let rewards =
-            numbers(&categorical::value(&tower.head(&tower.dynamics().unwrap().reward, &next).unwrap()).unwrap());
-        assert_answers(&predictions, &expected(tower, &next, &rewards, |_, _| true), tolerance);
+        assert_answers(&predictions, &expected(tower, &next, &rewards(tower, &next), |_, _| true), tolerance);
         states = next.flip([0]);
     }
 }
@@ -292,20 +251,19 @@ fn channels_first_and_padded_planes_give_the_same_answers() {
     let padding = DeviceRules { planes_multiple: 8, ..DeviceRules::CPU };
     for rules in [DeviceRules::MPS, padding] {
         agrees_with_the_network(&residual(), rules, Precision::F32, 1e-5);
-        agrees_with_the_network(&with_prefix(residual()), rules, Precision::F32, 1e-5);
     }
 }
 
 #[test]
 fn bf16_stays_near_f32() {
-    for architecture in [dense(), residual(), with_prefix(dense())] {
+    for architecture in [dense(), residual()] {
         agrees_with_the_network(&architecture, DeviceRules::CPU, Precision::Bf16, 0.1);
     }
 }
 
 #[test]
 fn several_steps_may_start_from_one_slot_and_their_answers_do_not_depend_on_the_batch() {
-    for architecture in [dense(), residual(), with_prefix(dense()), with_prefix(residual())] {
+    for architecture in [dense(), residual()] {
         let network = seasoned(&architecture, 84);
         let mut model = model_of(&network, Precision::F32);
         let (mut together, mut alone) = (LatentPredictions::default(), LatentPredictions::default());
@@ -352,7 +310,7 @@ fn a_batch_beyond_a_chunk_is_answered_row_by_row() {
 
 #[test]
 fn reserving_more_slots_keeps_the_states() {
-    for architecture in [dense(), residual(), with_prefix(dense())] {
+    for architecture in [dense(), residual()] {
         let network = seasoned(&architecture, 86);
         let mut model = model_of(&network, Precision::F32);
         let mut predictions = LatentPredictions::default();

@@ -14,10 +14,9 @@ use crate::{
     network,
     tests::networks::{
         assert_close, dense, numbers, of_returns, residual, seasoned, seasoned_with_consistency, unrolled_batch,
-        with_next_observations, with_prefix,
+        with_next_observations,
     },
     unrolled::{DYNAMICS_GRADIENT, LossWeights, UnrolledTargets, losses, policy_weight},
-    value_prefix,
 };
 use training::UnrolledBatch;
 
@@ -92,20 +91,6 @@ impl<'a> Reference<'a> {
         log_probabilities(&self.logits(name, x))
     }
 
-    /// Returns the log probabilities of the value prefix after one more step; h and c are replaced.
-    fn prefix(&self, x: &[f64], h: &mut [f64], c: &mut [f64]) -> Vec<f64> {
-        let hidden = relu(self.normed(0, "reward.hidden", x));
-        let gates = self.linear("reward.memory", &[&hidden[..], h].concat());
-        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        let units = h.len();
-        for unit in 0..units {
-            let [input, forget, candidate, output] = [0, 1, 2, 3].map(|gate| gates[gate * units + unit]);
-            c[unit] = sigmoid(forget) * c[unit] + sigmoid(input) * candidate.tanh();
-            h[unit] = sigmoid(output) * c[unit].tanh();
-        }
-        log_probabilities(&self.linear("reward.output", h))
-    }
-
     fn project(&self, copy: usize, state: &[f64]) -> Vec<f64> {
         let first = relu(self.normed(copy, "consistency.projector.0", state));
         let second = relu(self.normed(copy, "consistency.projector.1", &first));
@@ -125,7 +110,6 @@ impl<'a> Reference<'a> {
 
     fn losses(&self, batch: &UnrolledBatch) -> ByStep {
         let &Architecture { planes, actions, model, .. } = self.network.architecture();
-        let value_prefix = matches!(model, Model::Muzero { value_prefix: true, .. });
         let support = model.support().expect("values are categorical");
         let (observations, next) = (batch.observations.to_floats(), batch.next_observations.to_floats());
         let (steps, positions) = (batch.unroll_steps, observations.len() / planes);
@@ -139,7 +123,6 @@ impl<'a> Reference<'a> {
                 observations[position * planes..][..planes].iter().map(|&x| f64::from(x)).collect();
             let importance = batch.importance.get(position).map_or(1.0, |&importance| f64::from(importance));
             let mut state = self.trunk(0, "representation", &observation);
-            let (mut h, mut c, mut sum) = ([0.0; 64], [0.0; 64], 0.0);
             for (step, loss) in by_step.iter_mut().enumerate() {
                 let at = position * (steps + 1) + step;
                 let share = importance * share(step);
@@ -147,14 +130,7 @@ impl<'a> Reference<'a> {
                     let taken = position * steps + step - 1;
                     state.extend((0..actions).map(|a| f64::from(u8::from(a == usize::from(batch.actions[taken])))));
                     state = self.trunk(step, "dynamics", &state);
-                    if (step - 1) % 5 == 0 {
-                        (h, c, sum) = ([0.0; 64], [0.0; 64], 0.0);
-                    }
-                    sum += f64::from(batch.rewards[taken]);
-                    let reward = match value_prefix {
-                        true => two_hot_loss(&self.prefix(&state, &mut h, &mut c), sum, support),
-                        false => two_hot_loss(&self.head("reward", &state), f64::from(batch.rewards[taken]), support),
-                    };
+                    let reward = two_hot_loss(&self.head("reward", &state), f64::from(batch.rewards[taken]), support);
                     *loss += share * f64::from(batch.value_weights[at - 1]) * reward / positions as f64;
                     if let Some(&weight) = batch.next_weights.get(taken) {
                         let distance = self.distance(&state, &next[taken * planes..][..planes]);
@@ -220,8 +196,6 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
     // Without a step, libtorch cannot infer the number of positions.
     let positions = policy_weights.size()[0];
-    let rewards = double(&batch.rewards, &[positions, states - 1]);
-    let value_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
     let planes_of = [-1, states - 1, size(planes), size(height), size(width)];
     let next_states = (!batch.next_weights.is_empty()).then(|| NextStates {
         observations: double(&batch.next_observations.to_floats(), &planes_of),
@@ -236,7 +210,7 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
         policy_weights,
         values: double(&batch.values, &[-1, states]),
         value_weights: double(&batch.value_weights, &[-1, states]),
-        rewards: if value_prefix { value_prefix::sums(&rewards).unwrap() } else { rewards },
+        rewards: double(&batch.rewards, &[positions, states - 1]),
         next_states,
         importance: (!batch.importance.is_empty()).then(|| double(&batch.importance, &[-1])),
     };
@@ -290,23 +264,21 @@ fn the_loss_of_a_network_of_returns_agrees_with_a_float64_reference_that_shares_
 }
 
 #[test]
-fn the_consistency_loss_and_that_of_prefixes_agree_with_a_float64_reference_that_shares_no_code() {
-    // Seven steps: the memory is empty again before the sixth.
-    for (architecture, steps) in [(dense(), 3), (with_prefix(dense()), 3), (with_prefix(dense()), 7)] {
-        for importance in [vec![], vec![0.5, 1.0, 0.25, 0.75, 1.0]] {
-            let network = seasoned_with_consistency(&architecture, 45);
-            let batch = UnrolledBatch { importance, ..unrolled_batch(&architecture, 5, steps, 46) };
-            let batch = with_next_observations(&architecture, batch, 47);
-            let expected: f64 = Reference::new(&network, steps).losses(&batch).iter().sum();
-            let (got, _) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
-            assert!((got - expected).abs() < 1e-9, "{steps} steps: {got} instead of {expected}");
-            let mut other = batch.clone();
-            // The third row ends after the first step: observations after the end teach nothing.
-            let mut next = other.next_observations.to_floats();
-            next[(2 * steps + 1) * architecture.planes] += 1.0;
-            other.next_observations = next.into_iter().collect();
-            assert_eq!(loss_and_gradient(&network, &other, DYNAMICS_GRADIENT).0, got);
-        }
+fn the_consistency_loss_agrees_with_a_float64_reference_that_shares_no_code() {
+    let steps = 3;
+    for importance in [vec![], vec![0.5, 1.0, 0.25, 0.75, 1.0]] {
+        let network = seasoned_with_consistency(&dense(), 45);
+        let batch = UnrolledBatch { importance, ..unrolled_batch(&dense(), 5, steps, 46) };
+        let batch = with_next_observations(&dense(), batch, 47);
+        let expected: f64 = Reference::new(&network, steps).losses(&batch).iter().sum();
+        let (got, _) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
+        assert!((got - expected).abs() < 1e-9, "{got} instead of {expected}");
+        let mut other = batch.clone();
+        // The third row ends after the first step: observations after the end teach nothing.
+        let mut next = other.next_observations.to_floats();
+        next[(2 * steps + 1) * dense().planes] += 1.0;
+        other.next_observations = next.into_iter().collect();
+        assert_eq!(loss_and_gradient(&network, &other, DYNAMICS_GRADIENT).0, got);
     }
 }
 
@@ -384,8 +356,8 @@ fn every_gradient_of_a_residual_network_is_the_slope_of_the_loss_through_three_s
 }
 
 #[test]
-fn every_gradient_with_value_prefix_and_consistency_is_the_slope_of_the_loss_through_three_steps() {
-    for architecture in [with_prefix(dense()), with_prefix(residual())] {
+fn every_gradient_with_consistency_is_the_slope_of_the_loss_through_three_steps() {
+    for architecture in [dense(), residual()] {
         let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 4, 3, 36), 49);
         every_gradient_is_the_slope(&seasoned_with_consistency(&architecture, 35), &batch);
     }
@@ -487,7 +459,7 @@ fn the_first_loss_of_a_new_network_is_near_that_of_uniform_predictions() {
     let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
     let predictions = unroll(tower, &observations, &targets.actions, 0.5, None).unwrap();
     let losses = losses(&predictions, &targets, WEIGHTS).unwrap();
-    let Model::Muzero { support, .. } = architecture.model else { panic!("a MuZero network") };
+    let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
     let uniform = ((2 * support + 1) as f64).ln();
     let [value, reward] = [&losses.value, &losses.reward].map(|loss| loss.double_value(&[]));
     assert!((value - 2.0 * uniform).abs() < 0.3, "{value}, uniform {uniform} twice");

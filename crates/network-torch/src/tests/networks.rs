@@ -115,19 +115,14 @@ pub(crate) fn on(architecture: &Architecture, [height, width]: [usize; 2]) -> Ar
 
 /// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.
 pub(crate) fn dense() -> Architecture {
-    let model = Model::muzero(4);
+    let model = Model::Muzero { support: 4 };
     Architecture { game: "dense".into(), planes: 5, height: 1, width: 1, actions: 3, channels: 6, model, ..tiny() }
 }
 
 /// A residual MuZero network with every option, on a board that is not square.
 pub(crate) fn residual() -> Architecture {
-    let model = Model::muzero(4);
+    let model = Model::Muzero { support: 4 };
     Architecture { game: "residual".into(), channels: 5, squeeze_excitation: 3, global_pooling: 2, model, ..complete() }
-}
-
-/// The same MuZero network with value prefixes.
-pub(crate) fn with_prefix(architecture: Architecture) -> Architecture {
-    Architecture { model: Model::muzero_with_value_prefix(4), ..architecture }
 }
 
 /// AlphaZero networks of returns that correspond to these MuZero networks: without dynamics and reward.

@@ -1,5 +1,5 @@
 use tch::{Device, Kind, Tensor, kind::Element};
-use weights::{Architecture, Model};
+use weights::Architecture;
 
 use crate::{
     Error, Network,
@@ -7,7 +7,6 @@ use crate::{
     dispatcher,
     losses::{self, Targets},
     unrolled::{self, UnrolledTargets},
-    value_prefix,
 };
 use training::{Boards, Examples, Observations, TrainingBatch, UnrolledBatch};
 
@@ -175,8 +174,6 @@ impl Staged {
             }
             false => None,
         };
-        let has_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
-        let rewards = if has_prefix { value_prefix::sums(&rewards)? } else { rewards };
         let targets = UnrolledTargets {
             positions: rows,
             policy_weight: unrolled::policy_weight(&policy_weights)?,

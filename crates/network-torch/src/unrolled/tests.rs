@@ -8,7 +8,7 @@ use crate::{
     muzero::Unrolled,
     tests::networks::{
         assert_close, batch, dense, numbers, of_returns, residual, small, stochastic, unrolled_batch,
-        with_next_observations, with_prefix,
+        with_next_observations,
     },
 };
 use training::{Decay, Examples, Laps, Observations, Precision, Trained, Trainer as _, TrainerSettings, UnrolledBatch};
@@ -118,8 +118,8 @@ fn training_goes_on_bit_for_bit_after_a_restore() {
     for (architecture, settings) in [
         (dense(), plain.clone()),
         (residual(), plain.clone()),
-        (with_prefix(dense()), consistent.clone()),
-        (with_prefix(residual()), consistent.clone()),
+        (dense(), consistent.clone()),
+        (residual(), consistent.clone()),
         (dense_stochastic, consistent),
         (residual_stochastic, plain),
     ] {
@@ -166,7 +166,7 @@ fn the_heads_of_the_consistency_loss_are_trained_and_in_checkpoints_but_not_publ
 #[test]
 fn unrolled_states_come_to_point_where_later_observations_do() {
     crate::set_threads(1);
-    for architecture in [with_prefix(wide()), with_prefix(Architecture { channels: 16, ..residual() })] {
+    for architecture in [wide(), Architecture { channels: 16, ..residual() }] {
         let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 8, 3, 72), 73);
         let mut trainer = trainer_of(&architecture, consistent());
         let first = trained(&mut trainer, &batch).unwrap().losses;
@@ -199,7 +199,7 @@ fn a_consistency_loss_needs_its_heads_and_later_observations() {
 /// A dense network has no batch statistics, so that parts have exactly the gradients of the whole.
 #[test]
 fn micro_batches_of_a_dense_network_train_as_the_whole_batch() {
-    let architecture = with_prefix(dense());
+    let architecture = dense();
     let mut batch = with_next_observations(&architecture, unrolled_batch(&architecture, 12, 3, 63), 76);
     batch.importance = (0..12).map(|i| 1.0 - 0.05 * i as f32).collect();
     let of = |micro_batch| {

@@ -78,7 +78,7 @@ fn another_design_is_refused_for_a_model_that_has_the_default() {
         (Design { heads: HeadKind::Pooled, ..Design::default() }, "heads pooled"),
     ];
     for (design, part) in others {
-        let other = Architecture { design, model: Model::muzero(5), actions: 12, ..complete() };
+        let other = Architecture { design, model: Model::Muzero { support: 5 }, actions: 12, ..complete() };
         let error = check(&other).unwrap_err().to_string();
         assert!(error.contains(part) && error.contains("alphazero"), "{error}");
         assert_eq!(check(&Architecture { design, actions: 12, ..complete() }), Ok(()));

@@ -44,9 +44,6 @@ pub struct NetworkSection {
     /// categorical over the integers from minus to plus this value, after the invertible transform, which maps 10 to
     /// 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
-    /// For `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
-    /// 2021).
-    pub value_prefix: bool,
     /// For `stochastic_muzero`: M, the number of chance codes, which bounds the action results that the model
     /// distinguishes. 32 as published.
     pub chance_codes: usize,
@@ -82,7 +79,6 @@ impl Default for NetworkSection {
             heads: HeadKind::Flattened,
             model: ModelKind::Alphazero,
             support: 25,
-            value_prefix: false,
             chance_codes: 32,
         }
     }
@@ -92,11 +88,11 @@ impl NetworkSection {
     /// Returns the model to train in a game.
     #[must_use]
     pub fn model_of<G: Game>(&self, game: &G) -> Model {
-        let &Self { model, support, value_prefix, chance_codes, .. } = self;
+        let &Self { model, support, chance_codes, .. } = self;
         match (model, game.spec().scoring) {
             (ModelKind::Alphazero, Scoring::Outcome) => Model::Alphazero,
             (ModelKind::Alphazero, Scoring::Rewards) => Model::AlphazeroReturns { support },
-            (ModelKind::Muzero, _) => Model::Muzero { support, value_prefix },
+            (ModelKind::Muzero, _) => Model::Muzero { support },
             (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
         }
     }

@@ -9,7 +9,6 @@ use network::with_function;
 use crate::activation::{Before, Kept, Normed, OfApply, Rectify, narrow};
 use crate::layer_norm;
 use crate::losses::ChanceRows;
-use crate::lstm::{OfResults, Step};
 use crate::norm::GradientSums;
 use crate::planes::{self, Place};
 use crate::pooled;
@@ -27,7 +26,7 @@ impl<'a> Part<'a> {
         let graph = self.context.graph;
         let path = graph.path;
         match graph.nodes[node].operation {
-            Operation::Observe { .. } | Operation::Act { .. } | Operation::Zero { .. } => {}
+            Operation::Observe { .. } | Operation::Act { .. } => {}
             Operation::Linear { matrix, x, y, rectifies } => {
                 if rectifies {
                     let of_y = self.take_gradient(y);
@@ -94,22 +93,6 @@ impl<'a> Part<'a> {
             Operation::Argmax { encoding, code } => self.add_gradient(encoding, |part, of_encoding| {
                 of_encoding.copy_from_slice(part.read_gradient(code));
             }),
-            Operation::Remember { gates, before, cell, output } => {
-                let is_begun = |value: Value| self.has_gradient[value.0];
-                let [of_cell, of_output] = [cell, output].map(is_begun);
-                let mut of_before = vec![0.0; before.map_or(0, |before| self.read(before).len())];
-                self.add_gradient(gates, |part, of_gates| {
-                    let of = OfResults {
-                        cell: of_cell.then(|| part.read_gradient(cell)),
-                        output: of_output.then(|| part.read_gradient(output)),
-                    };
-                    let step = Step { gates: part.read(gates), before: before.map(|before| part.read(before)) };
-                    step.backward(graph.size(cell.0), part.read(cell), of, of_gates, &mut of_before);
-                });
-                if let Some(before) = before {
-                    self.add_gradient(before, |_, of| of.copy_from_slice(&of_before));
-                }
-            }
             Operation::Loss(loss) => self.begin(loss),
         }
     }

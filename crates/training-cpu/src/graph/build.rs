@@ -238,13 +238,6 @@ impl Graph {
         x
     }
 
-    /// Adds a value of zeros.
-    pub(crate) fn zeros(&mut self, size: usize) -> Value {
-        let y = self.declare(size);
-        self.add(Operation::Zero { y });
-        y
-    }
-
     /// Subtracts from each of `xs` the mean over the batch and over all of `xs`.
     pub(crate) fn centre(&mut self, xs: &[Value]) -> Vec<Value> {
         let phase = xs.iter().map(|x| self.values[x.0].phase).max().unwrap_or(0) + 1;
@@ -262,13 +255,6 @@ impl Graph {
         let code = self.declare(self.values[encoding.0].size);
         self.add(Operation::Argmax { encoding, code });
         code
-    }
-
-    /// Adds an LSTM step from the gate sums and the previous cell, 0 if `None`; returns the new cell and the output.
-    pub(crate) fn remember(&mut self, gates: Value, before: Option<Value>) -> [Value; 2] {
-        let [cell, output] = [(); 2].map(|()| self.declare(self.values[gates.0].size / 4));
-        self.add(Operation::Remember { gates, before, cell, output });
-        [cell, output]
     }
 
     /// Adds a loss on declared values.

@@ -7,7 +7,6 @@ use network::with_function;
 
 use crate::activation::{Apply, Kept, Normed, narrow};
 use crate::layer_norm;
-use crate::lstm;
 use crate::planes::{self, Place};
 use crate::pooled;
 use crate::rescale;
@@ -114,11 +113,6 @@ impl<'a> Part<'a> {
                 self.join(join, to);
                 self.put(join.x, to);
             }
-            Operation::Zero { y } => {
-                let to = self.take(y);
-                to.fill(0.0);
-                self.put(y, to);
-            }
             Operation::Centre { centre, x, y } => {
                 let (to, means) = (self.take(y), &self.context.means[centre]);
                 let rows = to.chunks_exact_mut(means.len()).zip(self.read(x).chunks_exact(means.len()));
@@ -135,16 +129,6 @@ impl<'a> Part<'a> {
                     to[crate::losses::greatest(encoding)] = 1.0;
                 }
                 self.put(code, to);
-            }
-            Operation::Remember { gates, before, cell, output } => {
-                let [of_cell, to] = [cell, output].map(|value| self.take(value));
-                lstm::Step { gates: self.read(gates), before: before.map(|before| self.read(before)) }.forward(
-                    graph.size(cell.0),
-                    of_cell,
-                    to,
-                );
-                self.put(cell, of_cell);
-                self.put(output, to);
             }
             Operation::Loss(_) => unreachable!("a loss is computed with its gradient"),
         }

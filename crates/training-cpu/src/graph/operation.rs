@@ -32,14 +32,10 @@ pub(super) enum Operation {
     Rescale { x: Value, y: Value },
     /// The channels of `state` and `beside`, concatenated by cell.
     Join(Join),
-    /// Zeros.
-    Zero { y: Value },
     /// Values minus the mean over the batch.
     Centre { centre: usize, x: Value, y: Value },
     /// The one-hot row of the largest number; the gradient is passed straight through.
     Argmax { encoding: Value, code: Value },
-    /// An LSTM step from the gate sums and the previous cell.
-    Remember { gates: Value, before: Option<Value>, cell: Value, output: Value },
     /// A loss, where the backward pass starts.
     Loss(Loss),
 }
@@ -127,7 +123,7 @@ pub(crate) enum Loss {
     Policy { step: usize, logits: Value },
     /// Value loss of a state.
     Value { step: usize, logits: Value },
-    /// Loss of the reward, or value prefix, of a step's action.
+    /// Loss of the reward of a step's action.
     Reward { step: usize, logits: Value },
     /// Value loss of the afterstate of a step's action.
     Afterstate { step: usize, logits: Value },
@@ -163,9 +159,7 @@ impl Operation {
             Self::Activate(Activated { y, kept, .. }) => std::iter::once(*y).chain(forward(kept)).collect(),
             Self::Pool { y, .. } | Self::Rescale { y, .. } | Self::Centre { y, .. } => vec![*y],
             Self::Join(join) => vec![join.x],
-            Self::Zero { y } => vec![*y],
             Self::Argmax { code, .. } => vec![*code],
-            Self::Remember { cell, output, .. } => vec![*cell, *output],
             Self::Loss(_) => Vec::new(),
         }
     }
@@ -173,7 +167,7 @@ impl Operation {
     /// Returns the values that the operation reads and that receive gradients from it.
     pub(super) fn inputs(&self) -> Vec<Value> {
         match self {
-            Self::Observe { .. } | Self::Act { .. } | Self::Zero { .. } => Vec::new(),
+            Self::Observe { .. } | Self::Act { .. } => Vec::new(),
             Self::Linear { x, .. }
             | Self::Apply { x, .. }
             | Self::Product { x, .. }
@@ -188,7 +182,6 @@ impl Operation {
             Self::Activate(activated) => vec![activated.z],
             Self::Join(Join { state, beside, .. }) => vec![*state, *beside],
             Self::Argmax { encoding, .. } => vec![*encoding],
-            Self::Remember { gates, before, .. } => std::iter::once(*gates).chain(*before).collect(),
             Self::Loss(loss) => loss.inputs(),
         }
     }

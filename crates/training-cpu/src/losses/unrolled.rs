@@ -3,9 +3,8 @@
 
 use std::ops::Range;
 
-use network::PREFIX_HORIZON;
 use training::{Observations, UnrolledBatch};
-use weights::{Architecture, Model};
+use weights::Architecture;
 
 use super::{LossWeights, Sums, categorical, cross_entropy, greatest};
 use crate::graph::Observation;
@@ -22,15 +21,13 @@ const NORM_MIN: f64 = 1e-5;
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions and
 /// `policy_weight = max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥
 /// 1, `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H. A reward has the value weight
-/// of the state before the action, and so has a value prefix u, which ends with that reward.
+/// of the state before the action.
 #[derive(Debug)]
 pub(crate) struct UnrolledTargets<'a> {
     batch: &'a UnrolledBatch,
     positions: usize,
     actions: usize,
     policy_weight: f64,
-    /// Rewards, or value prefixes, `[B, K]`.
-    rewards: Vec<f32>,
     weights: LossWeights,
 }
 
@@ -51,16 +48,11 @@ impl<'a> UnrolledTargets<'a> {
         let of_policies = batch.policy_weights.iter().enumerate();
         let policy_weight: f64 = of_policies.map(|(index, &weight)| share(index % states) * f64::from(weight)).sum();
         let shares: f64 = (0..states).map(share).sum();
-        let has_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
         Self {
             batch,
             positions: batch.policy_weights.len() / states,
             actions: architecture.actions,
             policy_weight: (policy_weight / shares).max(1.0),
-            rewards: match has_prefix {
-                true => value_prefixes(&batch.rewards, batch.unroll_steps),
-                false => batch.rewards.clone(),
-            },
             weights,
         }
     }
@@ -122,7 +114,7 @@ impl<'a> UnrolledTargets<'a> {
     pub(crate) fn reward(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
         for (row, logits) in self.by_row(rows, logits) {
             let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
-            let target = self.rewards[row * self.batch.unroll_steps + step];
+            let target = self.batch.rewards[row * self.batch.unroll_steps + step];
             sums.reward += factor * categorical::cross_entropy(logits, target, factor).cross;
         }
     }
@@ -217,28 +209,4 @@ impl<'a> UnrolledTargets<'a> {
 /// Returns s, the share of a step in a loss.
 fn step_share(step: usize, steps: usize) -> f64 {
     if step == 0 { 1.0 } else { 1.0 / steps as f64 }
-}
-
-/// Returns the reward sums since the memory was last reset, from rewards `[B, K]` to `[B, K]` (Ye et al. 2021,
-/// section 4.2).
-fn value_prefixes(rewards: &[f32], steps: usize) -> Vec<f32> {
-    let parts = rewards.chunks(steps.max(1)).flat_map(|row| row.chunks(PREFIX_HORIZON));
-    let sums = parts.flat_map(|part| {
-        part.iter().scan(0.0, |sum, reward| {
-            *sum += reward;
-            Some(*sum)
-        })
-    });
-    sums.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::value_prefixes;
-
-    #[test]
-    fn value_prefixes_begin_again_after_five_steps() {
-        assert_eq!(value_prefixes(&[1.0, 0.0, 2.0, 0.0, -1.0, 8.0, 1.0], 7), [1.0, 1.0, 3.0, 3.0, 2.0, 8.0, 9.0]);
-        assert_eq!(value_prefixes(&[1.0, 2.0, 3.0, 4.0], 2), [1.0, 3.0, 3.0, 7.0]);
-    }
 }

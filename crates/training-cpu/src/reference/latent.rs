@@ -184,60 +184,14 @@ impl Unroll<'_> {
         }
         if let Some(dynamics) = &self.layers.dynamics {
             let after = states[1..].concat();
-            let (rewards, targets) = match &dynamics.memory {
-                None => (self.head(&dynamics.reward, &after), self.batch.rewards.clone()),
-                Some(memory) => (self.prefixes(&dynamics.reward, memory, &after), self.prefix_targets()),
-            };
-            for (index, reward) in rewards.iter().enumerate() {
+            for (index, reward) in self.head(&dynamics.reward, &after).iter().enumerate() {
                 let (step, row) = (index / positions, index % positions);
                 let weight = f64::from(self.batch.value_weights[row * (steps + 1) + step]);
                 let factor = self.share(row, step + 1) * weight / positions as f64;
-                self.lose_value(2, reward, targets[row * steps + step], factor);
+                self.lose_value(2, reward, self.batch.rewards[row * steps + step], factor);
             }
         }
         value_errors
-    }
-
-    fn prefix_targets(&self) -> Vec<f32> {
-        let steps = self.steps();
-        let sum = |index: usize| {
-            let step = index % steps;
-            self.batch.rewards[index - step % 5..=index].iter().sum()
-        };
-        (0..self.batch.rewards.len()).map(sum).collect()
-    }
-
-    fn prefixes(&mut self, reward: &Head, memory: &Layer, states: &Maps) -> Vec<Vec<Variable>> {
-        let hidden = self.hidden(reward, states);
-        let positions = self.positions();
-        let units = memory.outputs / 4;
-        let zero = self.network.graph.constant(0.0);
-        let mut memories = vec![[vec![zero; units], vec![zero; units]]; positions];
-        let mut logits = Vec::new();
-        for (index, hidden) in hidden.iter().enumerate() {
-            let (step, row) = (index / positions, index % positions);
-            if step % 5 == 0 {
-                memories[row] = [vec![zero; units], vec![zero; units]];
-            }
-            let [output, cell] = memories[row].clone();
-            let gates = self.network.linear(memory, &[hidden.clone(), output].concat());
-            let graph = &mut self.network.graph;
-            let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-            let gate = |graph: &mut super::Graph, gate: usize, unit: usize| {
-                graph.map(gates[gate * units + unit], |x| (sigmoid(x), sigmoid(x) * (1.0 - sigmoid(x))))
-            };
-            let tanh = |x: f64| (x.tanh(), 1.0 - x.tanh().powi(2));
-            for unit in 0..units {
-                let [input, forget, out] = [0, 1, 3].map(|index| gate(graph, index, unit));
-                let candidate = graph.map(gates[2 * units + unit], tanh);
-                let next = graph.products(&[(forget, cell[unit]), (input, candidate)]);
-                let squashed = graph.map(next, tanh);
-                let [outputs, cells] = &mut memories[row];
-                (outputs[unit], cells[unit]) = (graph.products(&[(out, squashed)]), next);
-            }
-            logits.push(self.network.linear(&reward.output, &memories[row][0]));
-        }
-        logits
     }
 
     fn compare(&mut self, heads: &ConsistencyLayers, states: &[Maps]) {

@@ -102,7 +102,7 @@ mod tests {
         let wide = Architecture { channels: 96, blocks: 2, ..plain(6, 7) };
         let all = [complete(), plain(6, 7), wide].into_iter().chain(of_positions()).chain(pooled_heads());
         let alphazero = all.map(|it| (Examples::Positions(batch(&it, 32, 3)), it));
-        let muzero = Architecture { model: Model::muzero(5), ..vectors() };
+        let muzero = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
         let muzero = (Examples::Unrolled(unrolled(&muzero, 16, 3, 5)), muzero);
         for (examples, architecture) in alphazero.chain([muzero]) {
             let Some(mut trainer) = adaptive(&architecture) else { return };

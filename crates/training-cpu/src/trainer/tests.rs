@@ -75,7 +75,7 @@ fn a_step_that_is_not_finite_changes_nothing() {
 
 #[test]
 fn an_unrolled_step_that_is_not_finite_changes_nothing() {
-    let architecture = Architecture { model: Model::muzero(5), ..plain(2, 3) };
+    let architecture = Architecture { model: Model::Muzero { support: 5 }, ..plain(2, 3) };
     let good = unrolled(&architecture, 6, 2, 3);
     let rewards = UnrolledBatch { rewards: vec![f32::NAN; 12], ..good.clone() };
     let values = UnrolledBatch { values: vec![f32::INFINITY; 18], ..good.clone() };
@@ -191,21 +191,19 @@ fn gradients_of_micro_batches_add_up_with_norms_of_their_own() {
 
 #[test]
 fn micro_batches_of_a_network_without_batch_norms_have_the_losses_and_gradients_of_the_batch() {
-    for model in [Model::muzero(5), Model::muzero_with_value_prefix(5)] {
-        let architecture = Architecture { model, ..vectors() };
-        let examples = Examples::Unrolled(unrolled(&architecture, 10, 3, 7));
-        let [split, joined] = [3, 0].map(|micro_batch| {
-            let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
-            let mut trainer = trainer(&architecture, settings);
-            trainer.queue(&examples, &mut Laps::none()).unwrap();
-            trainer.collect(&mut Laps::none()).unwrap().unwrap()
-        });
-        let of = |losses: Losses| [losses.total, losses.consistency, losses.gradient_norm, losses.policy_entropy];
-        for (split, joined) in of(split.losses).into_iter().zip(of(joined.losses)) {
-            assert!((split - joined).abs() < 1e-5 * joined, "{split} instead of {joined}");
-        }
-        assert_eq!((split.value_errors.len(), split.value_errors), (10, joined.value_errors));
+    let architecture = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
+    let examples = Examples::Unrolled(unrolled(&architecture, 10, 3, 7));
+    let [split, joined] = [3, 0].map(|micro_batch| {
+        let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
+        let mut trainer = trainer(&architecture, settings);
+        trainer.queue(&examples, &mut Laps::none()).unwrap();
+        trainer.collect(&mut Laps::none()).unwrap().unwrap()
+    });
+    let of = |losses: Losses| [losses.total, losses.consistency, losses.gradient_norm, losses.policy_entropy];
+    for (split, joined) in of(split.losses).into_iter().zip(of(joined.losses)) {
+        assert!((split - joined).abs() < 1e-5 * joined, "{split} instead of {joined}");
     }
+    assert_eq!((split.value_errors.len(), split.value_errors), (10, joined.value_errors));
 }
 
 #[test]
@@ -244,7 +242,7 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
 
 #[test]
 fn unrolled_batches_that_do_not_fit_are_refused() {
-    let muzero = Architecture { model: Model::muzero(5), ..vectors() };
+    let muzero = Architecture { model: Model::Muzero { support: 5 }, ..vectors() };
     let good = unrolled(&muzero, 3, 2, 1);
     let short = UnrolledBatch { rewards: Vec::new(), ..good.clone() };
     let blind = UnrolledBatch {
@@ -270,7 +268,7 @@ fn unrolled_batches_that_do_not_fit_are_refused() {
 #[test]
 fn training_reduces_the_losses_of_an_unrolled_batch_of_any_length() {
     for architecture in [vectors(), plain(2, 3)] {
-        for model in [Model::muzero(5), Model::StochasticMuzero { support: 5, codes: 4 }] {
+        for model in [Model::Muzero { support: 5 }, Model::StochasticMuzero { support: 5, codes: 4 }] {
             let architecture = Architecture { model, ..architecture.clone() };
             let learning_rate = 3e-3;
             let mut trainer = trainer(&architecture, TrainerSettings { learning_rate, ..settings() });
@@ -324,7 +322,7 @@ fn a_checkpoint_resumes_with_moments_of_another_format_and_with_no_other_optimis
 
 #[test]
 fn recomputed_activations_change_no_bit_of_a_checkpoint_of_any_model() {
-    let models = [Model::Alphazero, Model::muzero(5), Model::StochasticMuzero { support: 5, codes: 4 }];
+    let models = [Model::Alphazero, Model::Muzero { support: 5 }, Model::StochasticMuzero { support: 5, codes: 4 }];
     for model in models {
         let architecture = Architecture { model, blocks: 5, ..complete() };
         let examples = match model {
@@ -345,7 +343,7 @@ fn recomputed_activations_change_no_bit_of_a_checkpoint_of_any_model() {
 
 #[test]
 fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
-    for (model, steps) in [(Model::Alphazero, 0), (Model::muzero(5), 3)] {
+    for (model, steps) in [(Model::Alphazero, 0), (Model::Muzero { support: 5 }, 3)] {
         for (channels, moments, recompute, micro_batch) in [
             (11, MomentFormat::F32, Recompute::None, 0),
             (11, MomentFormat::Bf16, Recompute::Blocks, 0),

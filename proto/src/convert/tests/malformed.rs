@@ -129,7 +129,7 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
     for digest in ["", "abc", &"g".repeat(64), &"a".repeat(65)] {
         refused::<_, Manifest>(&message, |m| m.digest = digest.into(), "digest: is not 64 hexadecimal digits");
     }
-    let cases: [Case<weights_v1::Architecture>; 19] = [
+    let cases: [Case<weights_v1::Architecture>; 17] = [
         (|a| a.game = String::new(), "game: is empty"),
         (|a| a.planes = 0, "planes: 0 is not between 1 and 1048576"),
         (|a| a.height = 0, "height: 0 is not between 1 and 1048576"),
@@ -145,13 +145,8 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
         (|a| a.attention_heads = a.channels + 1, "attention_heads: 9 is not between 0 and 8"),
         (|a| a.heads = 3, "heads: 3 is not a head kind of this version"),
         (|a| a.activation = 5, "activation: 5 is not an activation of this version"),
-        (|a| a.muzero_value_prefix = true, "muzero_value_prefix: is set for a network without muzero_support"),
         (|a| a.chance_codes = 1, "chance_codes: 1 is not between 0 and 0"),
         (|a| (a.muzero_support, a.return_support) = (5, 5), "return_support: 5 is not between 0 and 0"),
-        (
-            |a| (a.muzero_support, a.chance_codes, a.muzero_value_prefix) = (5, 4, true),
-            "muzero_value_prefix: must not be set for a network with chance_codes",
-        ),
     ];
     for (change, expected) in cases {
         let change = |m: &mut weights_v1::Manifest| change(m.architecture.as_mut().expect("the fixture has one"));

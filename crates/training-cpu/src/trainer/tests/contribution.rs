@@ -137,8 +137,8 @@ fn a_batch_that_is_contributed_changes_nothing_and_one_alone_is_an_ordinary_step
     for (architecture, examples) in [
         (complete(), Examples::Positions(batch(&complete(), 6, 3))),
         (
-            Architecture { model: Model::muzero(5), ..plain(2, 3) },
-            Examples::Unrolled(unrolled(&Architecture { model: Model::muzero(5), ..plain(2, 3) }, 6, 2, 3)),
+            Architecture { model: Model::Muzero { support: 5 }, ..plain(2, 3) },
+            Examples::Unrolled(unrolled(&Architecture { model: Model::Muzero { support: 5 }, ..plain(2, 3) }, 6, 2, 3)),
         ),
     ] {
         let [mut alone, mut queued] = [(); 2].map(|()| Trainer::new(&architecture, settings(), 1, 2).unwrap());
