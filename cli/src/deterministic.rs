@@ -379,7 +379,7 @@ impl Run {
             bail!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
         }
         let mut examples = built.examples;
-        settings.smoothing().apply(&mut examples);
+        settings.policy_temperature().apply(&mut examples);
         self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
         match self.trainer.step(&examples) {
             Ok(losses) => {

@@ -20,7 +20,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use run_file::learner::Settings;
 use service::trace::{self, Span};
-use targets::{Built, Rejected, Smoothing, Targets};
+use targets::{Built, PolicyTemperature, Rejected, Targets};
 use tokio::sync::mpsc;
 use training::Examples;
 use weights::Model;
@@ -176,7 +176,7 @@ impl Batches {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchSettings {
     pub(crate) targets: Targets,
-    pub(crate) smoothing: Smoothing,
+    pub(crate) policy_temperature: PolicyTemperature,
     /// Exponent of [`priorities::importance`].
     pub(crate) importance_exponent: f64,
     /// The model of the network, which determines the range of targets.
@@ -245,13 +245,13 @@ fn batch<G: Game>(
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
-    let Preparing { settings: BatchSettings { targets, smoothing, importance_exponent, model }, priorities, reports } =
-        preparing;
+    let Preparing { settings, priorities, reports } = preparing;
+    let BatchSettings { targets, policy_temperature, importance_exponent, model } = settings;
     // Empty under uniform sampling.
     let importance =
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
-    smoothing.apply(&mut examples);
+    policy_temperature.apply(&mut examples);
     if let Examples::Positions(batch) = &mut examples {
         batch.board = board;
     }

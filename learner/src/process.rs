@@ -95,7 +95,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
     metrics::support(model.support());
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
-    let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent, model };
+    let of_batches =
+        BatchSettings { targets, policy_temperature: settings.policy_temperature(), importance_exponent, model };
     let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept)
         .with_spread(settings.learner.checkpoints_spread);
     let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);
@@ -107,7 +108,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let validations = {
         let of_rows = ValidationSettings {
             targets,
-            smoothing: settings.smoothing(),
+            policy_temperature: settings.policy_temperature(),
             positions_max: settings.learner.validation_positions,
             seed,
             device: device.device,

@@ -20,7 +20,7 @@ use game::{Game, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use targets::{Smoothing, Targets};
+use targets::{PolicyTemperature, Targets};
 use training::Observations;
 use weights::{Architecture, Manifest};
 
@@ -53,8 +53,8 @@ const SEED: u64 = 0x7661_6C69_6461_7465;
 pub(crate) struct ValidationSettings {
     /// The targets, the same as in training.
     pub(crate) targets: Targets,
-    /// The smoothing of training targets.
-    pub(crate) smoothing: Smoothing,
+    /// The temperature of policy targets, the same as in training.
+    pub(crate) policy_temperature: PolicyTemperature,
     /// Maximum number of positions in the buffer.
     pub(crate) positions_max: usize,
     /// Seed of the learner.
@@ -172,8 +172,8 @@ impl<G: Game> Validator<G> {
 
     fn add(&mut self, drawn: &[Drawn]) {
         let begun = Instant::now();
-        let ValidationSettings { targets, smoothing, .. } = self.settings;
-        let (rows, rejected) = buffer::rows(&self.game, targets, smoothing, drawn, &mut self.rng);
+        let ValidationSettings { targets, policy_temperature, .. } = self.settings;
+        let (rows, rejected) = buffer::rows(&self.game, targets, policy_temperature, drawn, &mut self.rng);
         for rejected in rejected {
             let server = drawn.iter().find(|(sample, _)| sample.segment.trajectory() == rejected.trajectory);
             pipeline::reject(rejected, server.map(|(_, server)| server), &self.reports);

@@ -155,9 +155,6 @@ pub struct LearnerSection {
     /// with latent states of the subsequent observations (Ye et al. 2021); 2 as published, 0 disables it. A run keeps
     /// it 0 or above 0, since checkpoints hold the heads of this loss.
     pub consistency_loss_weight: f64,
-    /// Share of the uniform distribution in policy targets, over legal actions, and in win, draw and loss targets
-    /// (label smoothing).
-    pub label_smoothing: f32,
     /// Temperature T of policy targets, which are raised to the power 1 / T: values above 1 make targets softer.
     pub policy_target_temperature: f32,
     /// Share of the search's root value in the value target, in games scored by outcome; the rest is the outcome.
@@ -318,7 +315,6 @@ impl Default for LearnerSection {
             swa_start: 1.0,
             value_loss_weight: 1.0,
             consistency_loss_weight: 0.0,
-            label_smoothing: 0.0,
             policy_target_temperature: 1.0,
             search_value_share: 0.25,
             // As in MuZero, for Atari.
@@ -412,7 +408,6 @@ impl Config {
         }
         ConfigError::within("learner.learning_rate_step_factor", learner.learning_rate_step_factor, 1e-9..=1.0)?;
         ConfigError::within("learner.swa_start", learner.swa_start, 0.0..=1.0)?;
-        ConfigError::within("learner.label_smoothing", learner.label_smoothing, 0.0..=0.99)?;
         ConfigError::within("learner.policy_target_temperature", learner.policy_target_temperature, 0.01..=100.0)?;
         ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
         ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;

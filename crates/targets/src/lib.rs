@@ -2,13 +2,13 @@
 //! each sample by a symmetry, and writes observations and targets.
 //!
 //! [`Targets`] depend on the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in games
-//! scored by rewards, with the settings [`Unroll`]; [`Smoothing`] changes them against certainty. A batch is [`Built`]
+//! scored by rewards, with the settings [`Unroll`]; a [`PolicyTemperature`] makes policies softer. A batch is [`Built`]
 //! from the valid samples; invalid samples are [`Rejected`]. The crate has no configuration, process or clock. Start
 //! with [`Targets::examples`].
 
+mod policy_temperature;
 mod positions;
 mod returns;
-mod smoothing;
 mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
@@ -16,7 +16,7 @@ use game::{Action, Game, Outcome, Recording, Scoring, Spec};
 use rand::Rng;
 use training::Examples;
 
-pub use smoothing::Smoothing;
+pub use policy_temperature::PolicyTemperature;
 pub use unrolled::Unroll;
 
 /// A trajectory that violates the rules of the game, to be reported to the replay server.

@@ -43,7 +43,8 @@ const UNROLLED: Targets = Targets::Unrolled(Unroll {
 });
 
 fn batch_settings(targets: Targets) -> BatchSettings {
-    BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0, model: Model::default() }
+    let policy_temperature = PolicyTemperature(1.0);
+    BatchSettings { targets, policy_temperature, importance_exponent: 1.0, model: Model::default() }
 }
 
 fn preparers(threads: usize) -> Preparers {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use game::{Action, Game, Outcome};
 use rand_chacha::ChaCha8Rng;
-use targets::{Built, Rejected, Smoothing, Targets, Unroll};
+use targets::{Built, PolicyTemperature, Rejected, Targets, Unroll};
 use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
 
 use crate::held_out::Drawn;
@@ -95,7 +95,7 @@ impl Buffer {
 pub(crate) fn rows<G: Game>(
     game: &G,
     targets: Targets,
-    smoothing: Smoothing,
+    policy_temperature: PolicyTemperature,
     drawn: &[Drawn],
     rng: &mut ChaCha8Rng,
 ) -> (Vec<Row>, Vec<Rejected>) {
@@ -103,7 +103,7 @@ pub(crate) fn rows<G: Game>(
     let realised = of_outcomes(targets).examples(game, &samples, &[], &mut rng.clone());
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &[], rng);
     debug_assert_eq!(rows, realised.rows, "the share of the search in a target breaks no rule");
-    smoothing.apply(&mut examples);
+    policy_temperature.apply(&mut examples);
     let values = game.spec().observation.len();
     let row = |(row, &sample): (usize, &usize)| {
         let (sample, server) = &drawn[sample];

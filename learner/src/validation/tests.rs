@@ -18,6 +18,8 @@ use super::*;
 use crate::trainer::conformance::architecture as small;
 
 const POSITIONS: Targets = Targets::Positions { search_value_share: 0.25 };
+/// Leaves policy targets as they are.
+const UNCHANGED: PolicyTemperature = PolicyTemperature(1.0);
 
 fn architecture(model: Model, channels: usize) -> Architecture {
     let spec = TicTacToe::new().spec().clone();
@@ -72,7 +74,7 @@ fn publish(architecture: &Architecture, trainer: &training_cpu::Trainer, version
 fn buffer_of(targets: Targets, sequences: std::ops::Range<u64>) -> Buffer {
     let drawn: Vec<Drawn> = sequences.map(drawn).collect();
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let (rows, rejected) = buffer::rows(&TicTacToe::new(), targets, Smoothing::default(), &drawn, &mut rng);
+    let (rows, rejected) = buffer::rows(&TicTacToe::new(), targets, UNCHANGED, &drawn, &mut rng);
     assert_eq!(rejected, []);
     let mut buffer = Buffer::new(1000);
     rows.into_iter().for_each(|row| buffer.add(row));
@@ -169,7 +171,7 @@ fn rows_have_the_targets_of_training_and_the_realised_score() {
     let (samples, servers) = (vec![sample], vec![server]);
     let rng = || ChaCha8Rng::seed_from_u64(9);
     let drawn: Vec<Drawn> = samples.iter().cloned().zip(servers).collect();
-    let (rows, _) = buffer::rows(&TicTacToe::new(), POSITIONS, Smoothing::default(), &drawn, &mut rng());
+    let (rows, _) = buffer::rows(&TicTacToe::new(), POSITIONS, UNCHANGED, &drawn, &mut rng());
     let Examples::Positions(batch) = POSITIONS.examples(&TicTacToe::new(), &samples, &[], &mut rng()).examples else {
         panic!("targets are positions");
     };
@@ -181,8 +183,7 @@ fn rows_have_the_targets_of_training_and_the_realised_score() {
     // The first player is to move.
     assert_eq!(*score, Some(if outcome == Outcome::Win(Player::First) { 1.0 } else { 0.0 }));
     let unroll = Unroll { unroll_steps: 2, search_value_share: 0.25, ..Unroll::default() };
-    let (of_muzero, _) =
-        buffer::rows(&TicTacToe::new(), Targets::Unrolled(unroll), Smoothing::default(), &drawn, &mut rng());
+    let (of_muzero, _) = buffer::rows(&TicTacToe::new(), Targets::Unrolled(unroll), UNCHANGED, &drawn, &mut rng());
     assert_eq!((of_muzero[0].actions.len(), of_muzero[0].score), (9, *score));
 }
 
@@ -207,7 +208,7 @@ fn the_thread_reports_what_breaks_the_rules_and_ends_when_both_queues_close() {
     let (reports, mut reported) = tokio::sync::mpsc::channel(4);
     let settings = ValidationSettings {
         targets: POSITIONS,
-        smoothing: Smoothing::default(),
+        policy_temperature: UNCHANGED,
         positions_max: 10,
         seed: 1,
         device: Device::Cpu,

@@ -1,4 +1,4 @@
-use targets::{Smoothing, Targets, Unroll};
+use targets::{PolicyTemperature, Targets, Unroll};
 use weights::Model;
 
 use crate::learner::{LearnerSection, Settings};
@@ -20,11 +20,10 @@ impl Settings {
         }
     }
 
-    /// Returns the smoothing of targets.
+    /// Returns the temperature of policy targets.
     #[must_use]
-    pub fn smoothing(&self) -> Smoothing {
-        let LearnerSection { label_smoothing, policy_target_temperature, .. } = self.learner;
-        Smoothing { label_smoothing, policy_temperature: policy_target_temperature }
+    pub fn policy_temperature(&self) -> PolicyTemperature {
+        PolicyTemperature(self.learner.policy_target_temperature)
     }
 }
 
